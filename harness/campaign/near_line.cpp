@@ -137,6 +137,10 @@ int64_t at_a_corner(Draws& d, const std::vector<int64_t>& units) {
 std::string corner_batch(Draws& d, const Op& op, const assay_arithmetic& a, int32_t group) {
   const std::vector<int64_t> units = units_of(a);
   std::string text;
+  // As many rows as show what they have in common: of one key, or of one beyond a tile.
+  if (d.chance(0.15))
+    return fmt::format("{}q1s{}", d.log_uniform(16, 300),
+                       d.chance(0.8) ? 1 : std::max<int64_t>(1, at_a_corner(d, units)));
   const int64_t groups = d.log_uniform(1, 3);
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t keys = std::max<int64_t>(1, at_a_corner(d, units));
@@ -213,6 +217,11 @@ std::optional<Line> corner_line(Draws& d, const Op& op, const Declares& declares
                                    draw_value(d, field_named("d"), so));
     for (const char* field : {"q", "kv", "out"})
       if (d.chance(0.4)) line += fmt::format(" {}={}", field, draw_value(d, field_named(field), so));
+    // A scale of each token, which may have to stand in P.
+    if (d.chance(0.15))
+      line = with(line, "kv",
+                  d.one_of({"int8", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz"}) +
+                      std::string(":token_head"));
     const auto plain = parsed(line + " batch=1q1s64");
     if (!plain) continue;
     assay_arithmetic a;

@@ -55,7 +55,7 @@ TEST(NearLine, CornersAreThoseOfTheDeclaration) {
   assay_arithmetic a = assay_default_arithmetic();
   a.tile_keys = 48, a.splits = 3, a.p_format = ASSAY_FP8_E4M3, a.order_declared = 1;
   const auto declares = [&](const Problem&) { return a; };
-  int at_tiles = 0, groups = 0, trees = 0, flat = 0, found = 0;
+  int at_tiles = 0, groups = 0, trees = 0, flat = 0, found = 0, many_of_one = 0, by_token = 0;
   for (uint64_t i = 0; i < 400; ++i) {
     Draws d(3, i);
     const auto line = corner_line(d, ops::paged, declares, kMostCost);
@@ -66,12 +66,16 @@ TEST(NearLine, CornersAreThoseOfTheDeclaration) {
     for (const BatchGroup& g : s.batch.groups) {
       const int rest = g.kv_len % 48;
       at_tiles += rest <= 1 || rest == 47, ++groups;
+      many_of_one += g.kv_len == 1 && g.count > 60;
     }
     trees += s.mask == ASSAY_MASK_TREE;
+    by_token += line->problem.v_scale == ASSAY_SCALE_TOKEN_HEAD;
     flat += s.softmax_scale > 0 && s.softmax_scale * std::sqrt(s.head_dim_qk) < 0.5;
   }
   EXPECT_EQ(at_tiles, groups);
   EXPECT_GT(flat, 60);
+  EXPECT_GT(many_of_one, 6);
+  EXPECT_GT(by_token, 40);
   const int without_items = trees;
   a.item_rows = 6, trees = 0;
   for (uint64_t i = 0; i < 400; ++i) {

@@ -151,6 +151,20 @@ void draw_items(Choice c, Arithmetic& a) {
   a.splits = a.shares * a.share_turns;
 }
 
+// A unit of 16 bits that takes V's codes as they are, so a scale of each token has to go into P.
+void draw_scaled(Choice c, Arithmetic& a) {
+  a.v_scale_in_p = a.v_scale_in_any_p = a.undeclared.order = true;
+  a.row_sum_from_rounded_p = a.sum_by_unit = false;
+  if (a.wide.qk.kind == ASSAY_ACC_FMA) a.wide.qk = block_unit(c, false);
+  if (a.wide.pv.kind == ASSAY_ACC_FMA) a.wide.pv = block_unit(c, false);
+  a.wide.p_format =
+      c.one_of<int32_t>({ASSAY_BF16, ASSAY_BF16, ASSAY_FP16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2});
+  // Of a scale there is no knowing, so the room that P has is left to it, and of bf16 there is enough.
+  if (a.wide.p_format != ASSAY_BF16) a.wide.p_offset_log2 = a.lag_log2 = 0;
+  // Which keys are the largest of their tiles is a matter of small ones.
+  if (c.chance(0.3) && a.split_keys == 0 && !a.undeclared.tile) a.tile_keys = 1 + c.below(8);
+}
+
 }  // namespace
 
 Arithmetic drawn_arithmetic(int32_t number) {
@@ -190,6 +204,7 @@ Arithmetic drawn_arithmetic(int32_t number) {
   a.sink_in_parts = more.chance(0.7);
   a.rescale_inexact = more.chance(0.2);
   if (a.rescale_inexact && a.exp_form == ErrorForm::kTable) a.exp_form = ErrorForm::kLow;  // exact at 0
+  if (number >= kDrawnWithScales) draw_scaled(Choice(number, 12), a);
   return a;
 }
 

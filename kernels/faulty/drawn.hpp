@@ -10,8 +10,9 @@
 namespace assay_faulty {
 
 // Numbers from kDrawnWithItems on also cut parts from what rows see, and so on (drawn.cpp): what the model
-// did not know when the numbers before them were drawn.
-inline constexpr int32_t kDrawnWithItems = 4096, kDrawnVariants = 6144;
+// did not know when the numbers before them were drawn. Those from kDrawnWithScales on are matrix units that
+// take V's scales of tokens into a P of any format.
+inline constexpr int32_t kDrawnWithItems = 4096, kDrawnWithScales = 6144, kDrawnVariants = 6400;
 
 Arithmetic drawn_arithmetic(int32_t number);
 

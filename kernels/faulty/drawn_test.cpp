@@ -69,12 +69,17 @@ TEST(Drawn, StayWhatTheyAre) {
           static_cast<uint64_t>(x.wide.pv.fraction_bits) + static_cast<uint64_t>(x.p_truncated);
   }
   EXPECT_EQ(sum, 9527777817622823875u);
-  for (int32_t i = kDrawnWithItems; i < kDrawnVariants; ++i) {
+  for (int32_t i = kDrawnWithItems; i < kDrawnWithScales; ++i) {
     const Arithmetic x = drawn_arithmetic(i);
     sum = sum * 31 + static_cast<uint64_t>(x.item_rows) * 7 + static_cast<uint64_t>(x.shares) * 3 +
           static_cast<uint64_t>(x.rescale_inexact) * 5 + static_cast<uint64_t>(x.sink_in_parts);
   }
   EXPECT_EQ(sum, 13412794076202490833u);
+  for (int32_t i = kDrawnWithScales; i < kDrawnVariants; ++i) {
+    const Arithmetic x = drawn_arithmetic(i);
+    sum = sum * 31 + static_cast<uint64_t>(x.wide.p_format) * 7 + static_cast<uint64_t>(x.tile_keys);
+  }
+  EXPECT_EQ(sum, 8630683548094029986u);
 }
 
 // Every field of the declaration that the model knows is drawn, and declared by somebody.

@@ -87,7 +87,8 @@ struct Arithmetic {
   // A matrix unit of 16 bits takes K's codes, and K's scale per channel multiplies Q before it is rounded, as
   // is declared; else K is dequantised.
   bool channels_in_q = false;
-  bool v_scale_in_p = false;  // a scale of V per token goes into P before it is rounded; order undeclared
+  bool v_scale_in_p = false;      // a scale of V per token goes into P before it is rounded; order undeclared
+  bool v_scale_in_any_p = false;  // of whatever format P is; else of bf16 alone
   // Parts of what items of so many rows see (assay_arithmetic::item_rows), even ones or shares of one list.
   int32_t item_rows = 0, shares = 0, share_tiles = 0, share_turns = 1;
   bool rescale_inexact = false;  // a maximum that stays multiplies by the exponential of 0 all the same

@@ -62,16 +62,18 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   const bool lanes = unit.qk.kind == ASSAY_ACC_FMA;
   const int32_t half = p.q_format == ASSAY_FP16 ? ASSAY_FP16 : ASSAY_BF16;
 
-  // The header has a P of any place on its grid where the order is undeclared; of the formats, bf16 has room.
+  // The header has a P of any place on its grid where the order is undeclared; bf16 has room for any scale,
+  // the others for none above the largest number of P over 2^offset.
   const bool bf16_p = unit.p_format == ASSAY_BF16 || (unit.p_format == kOfOperands && half == ASSAY_BF16);
-  r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && bf16_p &&
+  const bool takes = bf16_p || (a.v_scale_in_any_p && unit.p_format != ASSAY_FP32);
+  r.v_scale_in_p = a.v_scale_in_p && v_by_token && a.undeclared.order && !fp32 && !lanes && takes &&
                    unit.pv.kind == ASSAY_ACC_BLOCK && !k_channel && !a.row_sum_from_rounded_p &&
                    !a.sum_by_unit;
   const auto byte = [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; };
   r.q_takes_channels = a.channels_in_q && k_channel && !lanes && !fp32 && !v_by_token && byte(p.k_format) &&
                        byte(p.v_format) && (is_16_bit(p.q_format) || byte(p.q_format));
   if (r.v_scale_in_p) {
-    r.p_format = ASSAY_BF16;
+    if (r.p_format == kOfOperands) r.p_format = half;
   } else if (r.q_takes_channels) {
     // Codes of either format are numbers of 16 bits, so nothing is dequantised.
   } else if (!fp8 && !int8 && !fp32 && scaled && (a.dequant || (!lanes && (k_channel || v_by_token)))) {

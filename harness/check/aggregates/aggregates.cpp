@@ -7,23 +7,22 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <span>
+#include <utility>
 
-#include "harness/check/aggregates/common_errors.hpp"
 #include "harness/check/aggregates/correlations.hpp"
-#include "harness/check/aggregates/grid_place.hpp"
+#include "harness/check/aggregates/expected.hpp"
 #include "harness/check/aggregates/groups.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "harness/check/aggregates/places.hpp"
 #include "harness/check/aggregates/row_moments.hpp"
+#include "harness/check/aggregates/scaled_weights.hpp"
 #include "reference/bounds/bounds_examined.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
 
-// o_sigma takes the mean over mantissas of the squared rounding error of P, 0.54 of the largest
-// (reference/bounds/BOUNDS.md); a row with few keys may have the largest.
-constexpr double kWorstMantissa = 1 / 0.54;
 // Slopes below this, assuming independent dimensions, need no second look at how dimensions are correlated.
 constexpr double kSuspectSd = 3;
 // Groups whose slope is examined with correlations.
@@ -42,14 +41,10 @@ constexpr double kPlacesSd = 3;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
 
-double bias_of(const std::vector<double>& bias, double bound_p, double sigma, size_t i) {
-  return bias.empty() ? std::max(0.0, bound_p - kLambda * sigma) : bias[i];
-}
-
 class Aggregator {
  public:
   Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
-             const assay_arithmetic& a)
+             const assay_arithmetic& a, bool examined = false)
       : b_(b),
         p_(p),
         operands_(p, host),
@@ -57,8 +52,11 @@ class Aggregator {
         out_(out),
         a_(a),
         first_(p.cu_q()),
+        examined_(examined),
         common_(p, a),
-        correlations_(p, operands_, b, a) {
+        expected_(b, out.o != nullptr ? out.o->format : int32_t{ASSAY_FP32}, common_, examined),
+        correlations_(p, operands_, b, a),
+        scaled_(p, operands_, b, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
     // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
@@ -87,7 +85,6 @@ class Aggregator {
 
   // Slopes and sizes of errors, of a reference whose matrix units were followed on the data.
   std::vector<Finding> examined() {
-    examined_ = true;
     measure();
     slopes();
     for (const Group& g : groups_) rms(g);
@@ -96,10 +93,6 @@ class Aggregator {
   }
 
  private:
-  struct Element {
-    double error, variance, noise, bias;
-  };
-
   int64_t slot(RowHead at) const { return at.n * p_.heads_q + at.head; }
   const RowMoments& moments(int64_t n, int32_t head) const { return moments_[slot({n, head})]; }
   int64_t packed_row(int64_t n) const { return first_[b_.value.rows[n].request] + b_.value.rows[n].row; }
@@ -109,18 +102,7 @@ class Aggregator {
     return load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1] + d * t.stride[2]);
   }
 
-  // Error of one element about the exact value and what the declared arithmetic allows for it.
-  Element element(RowHead at, int32_t d) const {
-    const size_t i = static_cast<size_t>(slot(at)) * p_.head_dim_v + d;
-    const double o = b_.value.o[i], sigma = b_.o_sigma[i];
-    const double half = half_ulp(out_.o->format, std::max(std::fabs(o), sigma));
-    Element e{};
-    e.error = got(at, d) - o;
-    e.noise = half * half / 3;
-    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + common_.relative * std::fabs(o);
-    e.variance = sigma * sigma + e.noise + e.bias * e.bias;
-    return e;
-  }
+  size_t index(RowHead at, int32_t d) const { return static_cast<size_t>(slot(at) * p_.head_dim_v + d); }
 
   void measure() {
     moments_.resize(b_.value.lse.size());
@@ -146,29 +128,20 @@ class Aggregator {
     double contested = 0;
     for (int32_t d = 0; d < p_.head_dim_v; ++d) {
       const size_t i = base + d;
-      // What an ideal kernel writes is known, its rounding to the output included; what is left of the error
-      // is independent of the places of other elements on the grid.
-      const double centre = replayed ? b_.o_replayed[i] : b_.value.o[i], o = b_.value.o[i];
-      double sigma = b_.o_sigma[i] * std::sqrt(kWorstMantissa);
-      double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + common_.relative * std::fabs(o);
-      if (replayed) sigma = std::min(sigma, b_.o_bound_r[i]), bias = std::min(bias, b_.o_bound_r[i]);
-      const GridPlace place(out_.o->format, centre);
-      if (std::isinf(place.rounded)) continue;
-      const double e = got(at, d) - place.rounded, s2 = place.spacing * place.spacing;
-      const double square = place.mean_square(sigma, bias), n2 = s2 + sigma * sigma + bias * bias;
-      // Near-ideal results err by a step of the grid or not at all, so as often as steps are short.
-      const double e2 = (s2 > 0 ? place.spacing : 0.0) * (sigma + bias) + sigma * sigma + bias * bias;
-      const double w = o / (examined_ && e2 > 0 ? e2 : n2);
+      const ExpectedError x = expected_.about_ideal(i, replayed);
+      if (std::isinf(x.place.rounded)) continue;
+      const double sigma = x.sigma, bias = x.bias, w = x.w, s2 = x.spacing2, n2 = x.n2, square = x.square;
+      const double e = got(at, d) - x.place.rounded;
       m.lean += w * e;
       m.var += w * w * square;
       m.before += w * w * sigma * sigma;
       m.var_most += std::fabs(w) * std::sqrt(square);
       m.seen += w * w * e * e;
-      const double mean = std::fabs(w) * place.mean(sigma, bias);
+      const double mean = std::fabs(w) * x.place.mean(sigma, bias);
       m.bias += mean, m.here_square += mean * mean, m.anywhere += std::fabs(w) * bias;
-      m.size += o * w;
+      m.size += x.o * w;
       if (!replayed && !b_.o_rounding.empty()) m.rounding += w * static_cast<double>(b_.o_rounding[i]);
-      m.one = std::max(m.one, std::fabs(w) * place.spacing);
+      m.one = std::max(m.one, std::fabs(w) * x.place.spacing);
       m.z += e * e / n2;
       m.z_mean += square / n2;
       m.z_var += (s2 * square + 3 * square * square) / (n2 * n2);
@@ -176,12 +149,12 @@ class Aggregator {
       double chance = 0;
       if (replayed) {
         const double width = b_.o_bound_r[i];
-        chance = place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(o));
-        m.misses += got(at, d) != place.rounded;
+        chance = x.place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(x.o));
+        m.misses += got(at, d) != x.place.rounded;
         m.misses_mean += chance;
         contested += chance > 0;
       }
-      places_.add(centre, std::sqrt(chance * (1 - chance)), std::sqrt(s2 * square) / n2);
+      places_.add(x.centre, std::sqrt(chance * (1 - chance)), std::sqrt(s2 * square) / n2);
     }
     m.places_last = places_.size();
     m.replayed = replayed;
@@ -259,9 +232,22 @@ class Aggregator {
     const double var = variance(
                            g, [](const RowMoments& m) { return m.z_var; }, twins_.of_o) +
                        of_places(g, &Places::Element::second);
-    const double beyond = z - mean - kSpareRows * std::sqrt(spare) - kSpareElements;
-    found({Statistic::kRms, g.request, -1, g.head, -1, std::max(0.0, beyond) / std::sqrt(var), kAlarmSd,
-           std::sqrt(z / mean)});
+    const auto of = [&](double legal) {
+      const double more = legal / mean;  // all that spreads is as much larger
+      const double beyond = z - legal - more * kSpareRows * std::sqrt(spare) - kSpareElements;
+      return Finding{Statistic::kRms,
+                     g.request,
+                     -1,
+                     g.head,
+                     -1,
+                     std::max(0.0, beyond) / (more * std::sqrt(var)),
+                     kAlarmSd,
+                     std::sqrt(z / legal)};
+    };
+    Finding f = of(mean);
+    if (f.value > f.threshold && scaled_.any())
+      f = of(mean + scaled_.more_squares(rows_of(g).second, expected_));
+    found(f);
   }
 
   void mismatch(const Group& g) {
@@ -305,7 +291,7 @@ class Aggregator {
   }
 
   // Standard deviations by which the errors of a group lean along O.
-  Finding slope(const Group& g, Together together) const {
+  Finding slope(const Group& g, const Together& together, const KnownLean& known) const {
     double lean = 0, bias = 0, anywhere = 0, size = 0, rounding = 0, spare = 0, one = 0, unknown = 0,
            most = 0, squares = 0;
     each(g, [&](RowHead, const RowMoments& m) {
@@ -337,9 +323,9 @@ class Aggregator {
                                                         g, [](const RowMoments& m) { return m.here_square; },
                                                         twins_.of_o)));
     // Where the rounding of P leans by itself (flat logits), a kernel of undeclared order may lean as well.
-    if (!(sd > 0) || std::fabs(rounding) > kLeaningSd * sd) return f;
-    const double beyond =
-        std::fabs(lean) - bias - std::fabs(rounding) - kSpareRows * std::sqrt(spare) - kSpareElements * one;
+    if (!(sd > 0) || std::max(std::fabs(rounding), known.unsure) > kLeaningSd * sd) return f;
+    const double beyond = known.beyond(lean) - bias - std::fabs(rounding) - kSpareRows * std::sqrt(spare) -
+                          kSpareElements * one;
     f.value = std::max(0.0, beyond) / sd;
     f.detail = lean / size;
     return f;
@@ -348,7 +334,7 @@ class Aggregator {
   void slopes() {
     std::vector<std::pair<Finding, const Group*>> suspects;
     for (const Group& g : groups_) {
-      const Finding f = slope(g, {});
+      const Finding f = slope(g, {}, {});
       if (f.value > kSuspectSd)
         suspects.push_back({f, &g});
       else if (f.value > 0)
@@ -357,7 +343,12 @@ class Aggregator {
     std::stable_sort(suspects.begin(), suspects.end(),
                      [](auto& a, auto& c) { return a.first.value > c.first.value; });
     suspects.resize(std::min(suspects.size(), kExaminedGroups));
-    for (const auto& [first, group] : suspects) found(slope(*group, together_of(*group)));
+    for (const auto& [first, group] : suspects) {
+      const auto [rows, unknown] = rows_of(*group);
+      const Together together =
+          correlations_.of(rows, unknown, [this](RowHead at, double* w) { slope_weights(at, w); });
+      found(slope(*group, together, scaled_.lean(unknown, expected_)));
+    }
   }
 
   // The bounds take truncations for as large as their signs allow, and what scores err by for as much as its
@@ -367,23 +358,24 @@ class Aggregator {
     const std::vector<RowId> some = rows_to_follow(p_, b_.value.rows);
     if (some.empty()) return;
     const BoundedAttention b = followed_attention(p_, host_, some, a_);
-    for (const Finding& f : Aggregator(b, p_, host_, out_, a_).examined()) found(f);
+    for (const Finding& f : Aggregator(b, p_, host_, out_, a_, true).examined()) found(f);
   }
 
-  // What w of the slope is in one row.
+  // What errors vary along in one row.
   void slope_weights(RowHead at, double* w) const {
     for (int32_t d = 0; d < p_.head_dim_v; ++d)
-      w[d] = b_.value.o[slot(at) * p_.head_dim_v + d] / element(at, d).variance;
+      w[d] = b_.value.o[index(at, d)] / expected_.exact(index(at, d)).variance;
   }
 
-  Together together_of(const Group& g) {
+  // Those of a group that have errors, and of them those that are not replayed.
+  std::pair<std::vector<RowHead>, std::vector<RowHead>> rows_of(const Group& g) const {
     std::vector<RowHead> rows, unknown;
     each(g, [&](RowHead at, const RowMoments& m) {
       if (!m.used || !(m.var > 0)) return;
       rows.push_back(at);
       if (!m.replayed) unknown.push_back(at);
     });
-    return correlations_.of(rows, unknown, [this](RowHead at, double* w) { slope_weights(at, w); });
+    return {rows, unknown};
   }
 
   void matched_keys() {
@@ -405,8 +397,8 @@ class Aggregator {
       const RowId id = b_.value.rows[at.n];
       if ((budget -= p_.requests[id.request].kv_len) < 0) return;
       for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-        const Element e = element(at, d);
-        error[d] = e.error;
+        const ExactError e = expected_.exact(index(at, d));
+        error[d] = got(at, d) - b_.value.o[index(at, d)];
         variance[d] = e.variance;
         noise[d] = e.noise;
         bias[d] = e.bias;
@@ -425,9 +417,12 @@ class Aggregator {
   const OutputView& out_;
   const assay_arithmetic& a_;
   const std::vector<int32_t> first_;
-  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false, examined_ = false;
+  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false;
+  const bool examined_;
   const CommonErrors common_;
+  const ExpectedErrors expected_;
   Correlations correlations_;
+  ScaledWeights scaled_;
   Twins twins_;
   std::vector<double> shares_;  // scratch of measure()
   Places places_;

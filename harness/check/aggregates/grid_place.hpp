@@ -55,6 +55,13 @@ struct GridPlace {
     }
     return sum * spacing * spacing;
   }
+  // Its square at most, for one x of no more than `size`.
+  double square_of(double size) const {
+    const double nearest = std::min(outward, inward);
+    if (!(spacing > 0) || size < nearest) return spacing > 0 ? 0.0 : size * size;
+    const double steps = std::floor((size - nearest) / spacing) + 1;
+    return steps * steps * spacing * spacing;
+  }
   // Its mean at most, that a mean of x up to `bias` brings about.
   double mean(double sigma, double bias) const {
     const double nearest = std::min(outward, inward);
