@@ -24,8 +24,10 @@ class Terminal : public Program {
     std::string text;  // all the terminal received
     int code = -1;
   };
-  // Runs the program on a terminal of its own; types Ctrl-C once `interrupt_at` has been shown.
-  Session on_terminal(std::vector<std::string> words, const std::string& interrupt_at = "") const {
+  // Runs the program on a terminal of its own; types Ctrl-C once `interrupt_at` has been shown. `pause_ms`: what
+  // the fake kernel sleeps in every call.
+  Session on_terminal(std::vector<std::string> words, const std::string& interrupt_at = "",
+                      const std::string& pause_ms = "") const {
     words.insert(words.begin(), kProgram);
     std::vector<char*> argv;
     for (std::string& w : words) argv.push_back(w.data());
@@ -36,6 +38,7 @@ class Terminal : public Program {
     int master = -1;
     const pid_t pid = forkpty(&master, nullptr, nullptr, &size);
     if (pid == 0) {
+      if (!pause_ms.empty()) setenv("ASSAY_FAKE_PAUSE_MS", pause_ms.c_str(), 1);
       execv(argv[0], argv.data());
       _exit(99);
     }
@@ -92,11 +95,12 @@ TEST_F(Terminal, PlainLinesWhereThereIsNoTerminal) {
 }
 
 TEST_F(Terminal, ControlCKeepsTheRowsAndSaysHowToGoOn) {
-  // Some seconds of cases: the key is typed in time however late a busy machine shows the first rows.
-  const std::string suite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:500:1]";
-  constexpr size_t cases = 2000;
+  // A quarter of a minute of cases at least, asleep: the key is typed in time however late a busy machine shows
+  // the first rows. The others are computed awake.
+  const std::string suite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:40:1]";
+  constexpr size_t cases = 160;
   const std::string out = path("run");
-  const Session s = on_terminal(check("paged_ok_fake", out, suite), " left  ");  // rows are done
+  const Session s = on_terminal(check("paged_ok_fake", out, suite), " left  ", "100");  // rows are done
   EXPECT_EQ(s.code, 5) << s.text;
   EXPECT_THAT(s.text, HasSubstr("assay run --resume " + out));
   const size_t before = read_rows(out + "/rows.csv").rows.size();

@@ -102,6 +102,9 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       break;
   }
   attend(p, ts, behaviour);
+  // For who watches a run or stops it in the middle: cases that take their time without taking the machine's.
+  if (const char* const pause = std::getenv("ASSAY_FAKE_PAUSE_MS"); pause != nullptr)
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(pause)));
   // Far longer than other work on this machine may delay the devices beside it.
   if (slow_device) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (!any) return ASSAY_OK;
