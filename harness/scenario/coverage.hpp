@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,11 +23,14 @@ struct CoverValue {
 std::span<const CoverValue> cover_values();
 
 // A number of a case that code may be made for up to some size.
+inline constexpr int32_t kWholeContext = -1;
 struct CoverBoundary {
-  std::string_view what;
+  std::string what;
   std::vector<int64_t> limits;
-  int64_t (*of)(const Scenario&, const Problem&);  // -1: the case has none
+  std::function<int64_t(const Scenario&, const Problem&)> of;  // -1: the case has none
+  int32_t op = kWholeContext;                                  // whose cases are counted; prefill and paged
 };
+const std::vector<CoverBoundary>& cover_boundaries();
 
 struct CoverageOfOp {
   std::string op;
@@ -45,7 +49,8 @@ struct CoverageReport {
   std::vector<BoundaryMet> boundaries;
 };
 
-// Cases of other ops are not counted. What goes together is asked of the language itself.
+// Cases of other ops are counted by the boundaries that name them. What goes together is asked of the
+// language itself.
 class Coverage {
  public:
   Coverage();

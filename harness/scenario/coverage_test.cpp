@@ -69,6 +69,26 @@ TEST(Coverage, BoundariesAreCrossedFromTheNextNumberOn) {
   EXPECT_EQ(beyond(past, "dimensions of V with channel scales", 64), 0);
 }
 
+// What a feature beside it makes of a case is another case: a kernel may refuse it, and its rounding hides.
+TEST(Coverage, NumbersAreCountedWhereNothingElseHidesThem) {
+  const char* what = "keys, nothing else, q=fp16 out=fp32, scale no power of two";
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=64 q=fp16 out=fp32 batch=1q1s600"}), what, 512), 0);
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=80 q=fp16 batch=1q1s600"}), what, 512), 0);
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=80 q=fp16 out=fp32 sinks=on batch=1q1s600"}), what, 512), 0);
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=80 q=fp16 out=fp32 batch=1q1s600"}), what, 512), 1);
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=64 scale=0.1 q=fp16 out=fp32 batch=1q1s600"}), what, 512), 1);
+  const char* place = "position of a key, chunks";
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=64 chunk=16 first=1048500 batch=1q1s76"}), place, 1 << 20), 0);
+  EXPECT_EQ(beyond(report_of({"paged h=2 d=64 chunk=16 first=1048500 batch=1q1s78"}), place, 1 << 20), 1);
+}
+
+TEST(Coverage, PartsAndWholeStepsAreCountedByBoundariesOfTheirOwn) {
+  const CoverageReport r = report_of({"decode_splitkv h=4/2 d=64 part=64 scale=20 batch=2q1s300"});
+  EXPECT_EQ(beyond(r, "LSE, parts", 400), 1);
+  EXPECT_EQ(beyond(r, "LSE, nothing else, fp32 results", 16), 0);
+  EXPECT_EQ(beyond(r, "keys of a request", 512), 0);
+}
+
 TEST(Coverage, CorrectnessMeetsEveryPairOfValuesThatCanBe) {
   Coverage coverage;
   Suite suite = Suite::open("correctness");
@@ -82,9 +102,7 @@ TEST(Coverage, CorrectnessMeetsEveryPairOfValuesThatCanBe) {
 
 TEST(Coverage, TheBoundariesSuiteCrossesEveryBoundary) {
   Coverage coverage;
-  Suite suite = Suite::open("boundaries");
-  while (const auto c = suite.next()) coverage.add(c->scenario);
-  for (const char* name : {"extremes", "models", "formats"}) {
+  for (const char* name : {"boundaries", "numbers", "extremes", "models", "formats"}) {
     Suite more = Suite::open(name);
     while (const auto c = more.next()) coverage.add(c->scenario);
   }
