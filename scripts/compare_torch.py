@@ -4,7 +4,8 @@
 
 Same shapes, same values, same number of threads; the two are called in turn, so that whatever else the
 machine does hits both; the median of each is reported and the outputs are compared. On a GPU
-(--device cuda) times come from events on the stream, with the L2 cache overwritten before every call. Optional:
+(--device cuda) times come from events on the stream, with the L2 cache overwritten before every call, or, with
+--held, of calls without a pause, at the chip's limit of power. --peer adds another library's kernel. Optional:
 only this script needs torch (pip install torch numpy). --help lists the options.
 
   scripts/compare_torch.py                                   the CPU backend
@@ -14,6 +15,7 @@ import argparse
 import ctypes
 import math
 import os
+import random
 import statistics
 import sys
 import time
@@ -23,6 +25,7 @@ from pathlib import Path
 OK, OP_PREFILL, FP32, BF16, FP16, INT32, UINT8 = 0, 1, 1, 2, 3, 10, 9
 CAUSAL, FULL = 0, 1
 MAX_RANK = 5
+NO_LSE = 2  # enum assay_contract
 ABI_VERSION = 2
 
 
@@ -73,7 +76,7 @@ class Kernel(ctypes.Structure):
                 ("arch", ctypes.c_char_p), ("op", ctypes.c_int32), ("promises", ctypes.c_uint32),
                 ("context", ctypes.c_void_p), ("supports", ctypes.c_void_p), ("arithmetic", ctypes.c_void_p),
                 ("workspace_bytes", WORKSPACE), ("workspace_zeroed_bytes", WORKSPACE), ("plan", PLAN),
-                ("free_plan", FREE_PLAN), ("refresh", REFRESH), ("run", RUN)]
+                ("free_plan", FREE_PLAN), ("refresh", REFRESH), ("run", RUN), ("contracts", ctypes.c_uint32)]
 
 
 class Backend(ctypes.Structure):
@@ -126,8 +129,9 @@ class Call:
             heads_kv=k.shape[1], head_dim_qk=dim, head_dim_v=v.shape[2], q_format=fmt, k_format=fmt, v_format=fmt, o_format=fmt,
             softmax_scale=1.0 / math.sqrt(dim), window_left=-1, window_right=-1, requests=requests,
             max_q_len=n, max_kv_len=n, total_q=tokens, total_kv=tokens, q_len=self.length, kv_len=self.length)
+        lse = Tensor() if kernel.contracts & NO_LSE else view(self.lse, FP32)
         self.tensors = Tensors(struct_size=ctypes.sizeof(Tensors), q=view(q, fmt), k=view(k, fmt), v=view(v, fmt),
-                               o=view(self.o, fmt), lse=view(self.lse, FP32), cu_q=view(self.bounds, INT32),
+                               o=view(self.o, fmt), lse=lse, cu_q=view(self.bounds, INT32),
                                cu_kv=view(self.bounds, INT32), kv_len=view(self.lengths, INT32))
         needed = kernel.workspace_bytes(ctypes.byref(kernel), ctypes.byref(self.problem)) if kernel.workspace_bytes else 0
         self.workspace = torch.zeros(needed, dtype=torch.uint8, device=q.device)
@@ -181,6 +185,34 @@ class DeviceClock:
         return self.events[0].elapsed_time(self.events[1]) * 1e-3
 
 
+class HeldClock:
+    """Calls without a pause for so many seconds, behind half as many that nobody times; two lots of calls lie ahead."""
+
+    def __init__(self, torch, seconds):
+        self.cuda, self.held = torch.cuda, seconds
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+
+    def run(self, side, calls, seconds):
+        lots, count, start = [], 0, time.perf_counter()
+        self.events[0].record()
+        while count == 0 or time.perf_counter() - start < seconds:
+            for _ in range(calls):
+                side()
+            count += calls
+            lots.append(self.cuda.Event())
+            lots[-1].record()
+            if len(lots) > 2:
+                lots.pop(0).synchronize()
+        self.events[1].record()
+        self.cuda.synchronize()
+        return self.events[0].elapsed_time(self.events[1]) * 1e-3 / count
+
+    def seconds(self, side):
+        calls = max(1, int(5e-3 / self.run(side, 1, 0)))
+        self.run(side, calls, self.held / 2)
+        return self.run(side, calls, self.held)
+
+
 def main():
     root = Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -198,12 +230,20 @@ def main():
     parser.add_argument("--dim-v", type=int, help="head dimension of V and O (default: --dim)")
     parser.add_argument("--formats", default="", help="of fp32, bf16 (CPU), bf16, fp16 (CUDA), comma separated; default all")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--held", type=float, default=0,
+                        help="CUDA: seconds each side runs without a pause (default: single calls, the L2 overwritten before each)")
+    parser.add_argument("--peer", action="append", default=[], metavar="LIBRARY:KERNEL",
+                        help="another library's prefill kernel in the same turns; repeatable")
     parser.add_argument("--repeats", type=int, default=9, help="calls of each side; the median counts")
     options = parser.parse_args()
     options.library = options.library or root / "build" / f"libassay_{options.device}.so"
     options.kernel = options.kernel or ("prefill_online_cpu" if options.device == "cpu" else "prefill_mma_gpu")
     options.kv_heads = options.kv_heads or options.heads
     options.dim_v = options.dim_v or options.dim
+    if any(":" not in peer for peer in options.peer):
+        parser.error("--peer: expected LIBRARY:KERNEL")
+    if options.held and options.device == "cpu":
+        parser.error("--held: only with --device cuda")
     if options.heads % options.kv_heads:
         parser.error("--heads must be a multiple of --kv-heads")
     choices = options.torch_kernels.split(",")
@@ -230,6 +270,7 @@ def main():
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("compare_torch: torch sees no GPU here")
     _library, kernel = load_kernel(options.library, options.kernel)
+    peers = [load_kernel(*peer.rsplit(":", 1)) for peer in options.peer]
     attention = torch.nn.functional.scaled_dot_product_attention
     backends = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "math": "MATH"}
 
@@ -252,11 +293,13 @@ def main():
                 return False
         return True
 
-    clock = (HostClock if options.device == "cpu" else DeviceClock)(torch)
+    clock = HeldClock(torch, options.held) if options.held else (HostClock if options.device == "cpu" else DeviceClock)(torch)
+    turns = random.Random(1)
     where = f"{options.threads} threads" if options.device == "cpu" else torch.cuda.get_device_name()
     print(f"torch {torch.__version__}, {where}, {options.kernel}, heads {options.heads}/{options.kv_heads} of "
-          f"{options.dim}{'' if options.dim_v == options.dim else f'/{options.dim_v}'}, median of {options.repeats} interleaved calls; GF/s, causal counted at half")
-    names = [f"torch {choice}" for choice in choices]
+          f"{options.dim}{'' if options.dim_v == options.dim else f'/{options.dim_v}'}, median of {options.repeats} "
+          f"{f'turns of {options.held} s without a pause' if options.held else 'interleaved calls'}; GF/s, causal counted at half")
+    names = [peer.rsplit(":", 1)[1] for peer in options.peer] + [f"torch {choice}" for choice in choices]
     print(f"{'format':<7}{'mask':<8}{'batch':>6}{'tokens':>7}{'assay ms':>10}{'assay GF/s':>12}"
           + "".join(f"{name:>13}" for name in names) + f"{'ratio':>7}{'max diff':>10}")
     wrong = 0
@@ -283,10 +326,14 @@ def main():
                 if not any(takes):
                     sys.exit("compare_torch: none of torch's kernels takes this shape")
                 expected = theirs[takes.index(True)]().transpose(1, 2).reshape(ours.o.shape).float()
-                difference = (expected - ours().float()).abs().max().item()
-                times = [[] for _ in range(len(theirs) + 1)]
+                others = [Call(torch, peer, q, k, v, causal, requests) for _, peer in peers]
+                difference = max((expected - side().float()).abs().max().item() for side in [ours, *others])
+                times = [[] for _ in range(len(theirs) + len(others) + 1)]
+                sides = list(zip([ours, *others, *theirs], times, [True] * (len(others) + 1) + takes))
                 for _ in range(options.repeats):
-                    for side, kept, can in zip([ours, *theirs], times, [True, *takes]):
+                    if options.held:
+                        turns.shuffle(sides)
+                    for side, kept, can in sides:
                         kept.append(clock.seconds(side) if can else math.inf)
                 a, *t = (statistics.median(kept) for kept in times)
                 pairs = n * (n + 1) / 2 if causal else n * n

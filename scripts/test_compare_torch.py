@@ -95,3 +95,47 @@ def test_a_plan_reaches_the_run(planned):
     assert call().shape == (8, 2, 16)
     del call
     assert seen == ([4711] if planned else [None]) and freed == ([4711] if planned else [])
+
+
+@pytest.mark.parametrize("contracts, null", [(compare.NO_LSE, True), (0, False)])
+def test_kernels_without_an_lse_get_none(contracts, null):
+    seen = []
+
+    def run(kernel, problem, tensors, given, stream, error, size):
+        seen.append(tensors.contents.lse.data)
+        return compare.OK
+
+    kernel = compare.Kernel(contracts=contracts)
+    kernel.run = compare.RUN(run)
+    q = FakeTensor((8, 2, 16), "bf16")
+    compare.Call(FakeTorch, kernel, q, q, q, True, 2)()
+    assert seen == [None if null else 4096]
+
+
+def test_a_held_clock_counts_its_calls_and_keeps_two_lots_ahead():
+    calls, waiting, most = [], [], []
+
+    class Event:
+        def __init__(self, enable_timing=False):
+            self.timing = enable_timing
+
+        def record(self):
+            self.at = len(calls)
+            if not self.timing:
+                waiting.append(self)
+                most.append(len(waiting))
+
+        def synchronize(self):
+            assert waiting.pop(0) is self
+
+        def elapsed_time(self, end):
+            return 2.0 * (end.at - self.at)  # 2 ms a call
+
+    class Torch:
+        class cuda:
+            synchronize = staticmethod(waiting.clear)
+
+    Torch.cuda.Event = Event
+    clock = compare.HeldClock(Torch, 0.01)
+    assert clock.seconds(lambda: calls.append(1)) == pytest.approx(2e-3)
+    assert len(calls) > 10 and max(most) == 3
