@@ -53,14 +53,17 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   const double off = got == middle ? 0 : std::fabs(got - middle);
   double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
   if (std::isnan(ratio) || unbounded) ratio = fine ? 0.0 : kInf;
-  // In a smaller binade below `low` half an ulp is less than the one divided by: the test decides.
+  // In a smaller binade below `low` half an ulp is less than the one divided by, and what is stored at the end
+  // of the range lies as far from the middle as that lies past it: the test decides.
+  const bool at_end = fine && ratio > 1;
+  if (at_end) ratio = 1;
   if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
   ratios_.push_back(static_cast<float>(ratio));
   // What was rounded lay on the side of the middle; the steps below a power of two are half those above it.
   const bool farther = std::fabs(middle) > std::fabs(got) && (middle < 0) == (got < 0);
   const double beyond =
       off - half_ulp(format, farther ? std::fabs(got) : std::nextafter(std::fabs(got), 0.0));
-  const double unrounded = !(beyond > 0) || unbounded ? 0 : half > 0 ? beyond / half : fine ? 0 : kInf;
+  const double unrounded = !(beyond > 0) || unbounded || at_end ? 0 : half > 0 ? beyond / half : fine ? 0 : kInf;
   unrounded_.push_back(static_cast<float>(unrounded));
   stats_.max_unrounded = std::max(stats_.max_unrounded, unrounded);
   stats_.max_error = std::max(stats_.max_error, error);
@@ -173,10 +176,13 @@ double half_ulp(int32_t format, double x) {
 
 bool within(double got, double low, double high, int32_t format) {
   if (low == high && std::isinf(low)) return got == low;
-  if (!std::isfinite(got)) return false;
+  if (std::isnan(got) || (std::isinf(got) && std::isinf(got > 0 ? high : low))) return false;
   // A representable value inside the interval lies inside the rounded one.
   if (low <= got && got <= high) return true;
-  return round_to(format, low) <= got && got <= round_to(format, high);
+  // What lies past the range is stored as the largest value or as an infinity.
+  const auto lowest = low > 0 ? Overflow::kSaturate : Overflow::kInfinity;
+  const auto highest = high < 0 ? Overflow::kSaturate : Overflow::kInfinity;
+  return round_to(format, low, lowest) <= got && got <= round_to(format, high, highest);
 }
 
 }  // namespace assay

@@ -46,6 +46,31 @@ TEST(Within, ZerosNansInfinities) {
   EXPECT_FALSE(within(-kInf, -1.0, 1.0, ASSAY_FP32));
 }
 
+// A replay of P may lie past the range of the output although the exact result does not: `prefill h=1 d=64
+// q=fp16 batch=1q1s3 input=codes` had 65504 of a kernel whose stores saturate called wrong.
+TEST(Within, ResultsPastTheRangeAreItsEnd) {
+  EXPECT_TRUE(within(65504.0, 65763.7, 65903.0, ASSAY_FP16));
+  EXPECT_TRUE(within(kInf, 65763.7, 65903.0, ASSAY_FP16));
+  EXPECT_TRUE(within(-65504.0, -65903.0, -65763.7, ASSAY_FP16));
+  EXPECT_TRUE(within(-kInf, -65903.0, -65763.7, ASSAY_FP16));
+  EXPECT_FALSE(within(65472.0, 65763.7, 65903.0, ASSAY_FP16));
+  EXPECT_FALSE(within(-kInf, 65763.7, 65903.0, ASSAY_FP16));
+  EXPECT_FALSE(within(-65504.0, 65763.7, 65903.0, ASSAY_FP16));
+  // Up to 65519.9 the nearest is 65504, and no infinity.
+  EXPECT_FALSE(within(kInf, 65000.0, 65519.9, ASSAY_FP16));
+  EXPECT_FALSE(within(kInf, 65763.7, kInf, ASSAY_FP16));
+
+  ErrorStats stats;
+  Comparison all(stats, 2);
+  const Widths w{65479, 65833, 424, 424, 70};
+  all.add(65504, 65763.7, 65903, w, ASSAY_FP16, {});
+  all.add(kInf, 65763.7, 65903, w, ASSAY_FP16, {});
+  all.finish();
+  EXPECT_EQ(stats.bad, 0);
+  EXPECT_EQ(stats.max_ratio, 1);
+  EXPECT_EQ(stats.max_unrounded, 0);
+}
+
 TEST(HalfUlp, IsHalfTheDistanceToTheNextValue) {
   EXPECT_EQ(half_ulp(ASSAY_BF16, 1.0), 0x1p-8);
   EXPECT_EQ(half_ulp(ASSAY_BF16, -1.99), 0x1p-8);
