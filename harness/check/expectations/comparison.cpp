@@ -53,8 +53,8 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   const double off = got == middle ? 0 : std::fabs(got - middle);
   double ratio = off == 0 ? 0 : off / (half + half_ulp(format, std::max(std::fabs(low), std::fabs(high))));
   if (std::isnan(ratio) || unbounded) ratio = fine ? 0.0 : kInf;
-  // In a smaller binade below `low` half an ulp is less than the one divided by, and what is stored at the end
-  // of the range lies as far from the middle as that lies past it: the test decides.
+  // In a smaller binade below `low` half an ulp is less than the one divided by, and what is stored at the
+  // end of the range lies as far from the middle as that lies past it: the test decides.
   const bool at_end = fine && ratio > 1;
   if (at_end) ratio = 1;
   if (!fine) ratio = std::max(ratio, std::nextafter(1.0, 2.0));
@@ -63,7 +63,10 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   const bool farther = std::fabs(middle) > std::fabs(got) && (middle < 0) == (got < 0);
   const double beyond =
       off - half_ulp(format, farther ? std::fabs(got) : std::nextafter(std::fabs(got), 0.0));
-  const double unrounded = !(beyond > 0) || unbounded || at_end ? 0 : half > 0 ? beyond / half : fine ? 0 : kInf;
+  const double unrounded = !(beyond > 0) || unbounded || at_end ? 0
+                           : half > 0                           ? beyond / half
+                           : fine                               ? 0
+                                                                : kInf;
   unrounded_.push_back(static_cast<float>(unrounded));
   stats_.max_unrounded = std::max(stats_.max_unrounded, unrounded);
   stats_.max_error = std::max(stats_.max_error, error);

@@ -24,8 +24,8 @@ class Terminal : public Program {
     std::string text;  // all the terminal received
     int code = -1;
   };
-  // Runs the program on a terminal of its own; types Ctrl-C once `interrupt_at` has been shown. `pause_ms`: what
-  // the fake kernel sleeps in every call.
+  // Runs the program on a terminal of its own; types Ctrl-C once `interrupt_at` has been shown. `pause_ms`:
+  // what the fake kernel sleeps in every call.
   Session on_terminal(std::vector<std::string> words, const std::string& interrupt_at = "",
                       const std::string& pause_ms = "") const {
     words.insert(words.begin(), kProgram);
@@ -95,8 +95,8 @@ TEST_F(Terminal, PlainLinesWhereThereIsNoTerminal) {
 }
 
 TEST_F(Terminal, ControlCKeepsTheRowsAndSaysHowToGoOn) {
-  // A quarter of a minute of cases at least, asleep: the key is typed in time however late a busy machine shows
-  // the first rows. The others are computed awake.
+  // A quarter of a minute of cases at least, asleep: the key is typed in time however late a busy machine
+  // shows the first rows. The others are computed awake.
   const std::string suite = "paged h=4/2 d=64 page=16,32 layout=nhd,hnd batch=1q1s[1:40:1]";
   constexpr size_t cases = 160;
   const std::string out = path("run");
