@@ -73,6 +73,17 @@ void formats(std::vector<CoverBoundary>& all) {
                                   ? keys(p)
                                   : -1;
                      }});
+  // Results of every size down to the smallest code: 16 bits of O or a larger neighbour in its channel hide
+  // them.
+  for (const int32_t code : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_INT8})
+    all.push_back({fmt::format("keys, every kind of code, kv={} out=fp32", name_of(format_names(), code)),
+                   {64},
+                   [=](const Scenario& s, const Problem& p) {
+                     return nothing_else(s) && s.recipe == InputRecipe::kCodes && s.k.format == code &&
+                                    s.v.format == code && s.o_format == ASSAY_FP32
+                                ? keys(p)
+                                : -1;
+                   }});
   for (const int32_t q : wide)
     all.push_back(
         {fmt::format("keys, nothing else, q={} out=fp32, scale no power of two", name_of(format_names(), q)),
