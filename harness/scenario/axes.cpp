@@ -109,11 +109,11 @@ std::vector<Piece> parse_alternative(Slice s) {
   return pieces;
 }
 
-Choice parse_list(Slice s) {
+AxisChoice parse_list(Slice s) {
   std::vector<std::vector<Piece>> alternatives;
   for (const Slice& element : split_outside_brackets(s, ','))
     alternatives.push_back(parse_alternative(trim(element)));
-  return Choice(std::move(alternatives), s.offset);
+  return AxisChoice(std::move(alternatives), s.offset);
 }
 
 int add_axis(Axes& axes, int64_t size) {
@@ -158,7 +158,7 @@ void Piece::write(int64_t index, MappedText& out) const {
   out.append(text, source, true);
 }
 
-Choice::Choice(std::vector<std::vector<Piece>> alternatives, size_t source)
+AxisChoice::AxisChoice(std::vector<std::vector<Piece>> alternatives, size_t source)
     : alternatives_(std::move(alternatives)) {
   int64_t total = 0;
   for (const std::vector<Piece>& pieces : alternatives_) {
@@ -171,7 +171,7 @@ Choice::Choice(std::vector<std::vector<Piece>> alternatives, size_t source)
   start_.push_back(total);
 }
 
-void Choice::write(int64_t index, MappedText& out) const {
+void AxisChoice::write(int64_t index, MappedText& out) const {
   const size_t a =
       static_cast<size_t>(std::upper_bound(start_.begin(), start_.end() - 1, index) - start_.begin()) - 1;
   const std::vector<Piece>& pieces = alternatives_[a];
@@ -188,7 +188,7 @@ void Choice::write(int64_t index, MappedText& out) const {
 std::vector<Part> parse_value(Slice value, Axes& axes) {
   std::vector<Part> parts;
   if (split_outside_brackets(value, ',').size() > 1) {
-    Choice choice = parse_list(value);
+    AxisChoice choice = parse_list(value);
     const int axis = add_axis(axes, choice.size());
     parts.push_back({axis, std::move(choice)});
     return parts;
@@ -197,16 +197,16 @@ std::vector<Part> parse_value(Slice value, Axes& axes) {
   while (start < value.text.size()) {
     const size_t open = std::min(value.text.find_first_of("[{", start), value.text.size());
     if (open > start)
-      parts.push_back({-1, Choice({{literal(value.sub(start, open - start))}}, value.offset)});
+      parts.push_back({-1, AxisChoice({{literal(value.sub(start, open - start))}}, value.offset)});
     if (open == value.text.size()) break;
     const size_t end = matching_end(value.text, open);
     const Slice inside = value.sub(open + 1, end - open - 2);
     if (value.text[open] == '[') {
-      Choice choice({{parse_bracket(inside)}}, value.offset + open);
+      AxisChoice choice({{parse_bracket(inside)}}, value.offset + open);
       const int axis = add_axis(axes, choice.size());
       parts.push_back({axis, std::move(choice)});
     } else {
-      Choice choice = parse_list(inside);
+      AxisChoice choice = parse_list(inside);
       if (axes.zip < 0) {
         axes.zip = add_axis(axes, choice.size());
       } else if (axes.size[axes.zip] != choice.size()) {
@@ -223,7 +223,7 @@ std::vector<Part> parse_value(Slice value, Axes& axes) {
 }
 
 std::vector<MappedText> list_values(Slice value, int64_t limit) {
-  const Choice choice = parse_list(value);
+  const AxisChoice choice = parse_list(value);
   if (choice.size() > limit) throw TextError(value.offset, fmt::format("more than {} values", limit));
   std::vector<MappedText> out(static_cast<size_t>(choice.size()));
   for (int64_t i = 0; i < choice.size(); ++i) choice.write(i, out[static_cast<size_t>(i)]);

@@ -41,9 +41,9 @@ struct Piece {
 };
 
 // Alternatives, each a sequence of pieces (their product), one after the other.
-class Choice {
+class AxisChoice {
  public:
-  explicit Choice(std::vector<std::vector<Piece>> alternatives, size_t source);
+  explicit AxisChoice(std::vector<std::vector<Piece>> alternatives, size_t source);
   int64_t size() const { return start_.back(); }
   void write(int64_t index, MappedText&) const;
 
@@ -60,7 +60,7 @@ struct Axes {
 
 struct Part {
   int axis = -1;  // -1: always the one text of the choice
-  Choice choice;
+  AxisChoice choice;
 };
 
 // Splits a value into parts, adding its axes. TextError with the place in the line.

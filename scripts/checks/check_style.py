@@ -6,6 +6,7 @@ somewhere, a README in every folder, names of kernels, names that two tests of a
 
 Usage: check_style.py [ROOT]     exit 0 clean, 1 violations (one line each)
 """
+import collections
 import fnmatch
 import pathlib
 import re
@@ -157,6 +158,18 @@ def check_own_names(root: pathlib.Path, tests: list[str]) -> list[str]:
     return found
 
 
+def check_types(root: pathlib.Path, sources: list[str]) -> list[str]:
+    """A type with a name that all files share is defined once in the program: of two the linker keeps the functions of one, for objects of both."""
+    places = collections.defaultdict(list)
+    for name in sources:
+        text = re.sub(r"^namespace \{\n.*?^\}  // namespace$", lambda m: "\n" * m[0].count("\n"), (root / name).read_text(encoding="utf-8"), flags=re.S | re.M)
+        inside = re.search(r"^namespace ([\w:]+) \{", text, re.M)
+        for match in re.finditer(r"^(?:struct|class|enum|enum class) (\w+)(?: final)?(?: : [^{;\n]*)? \{", text, re.M):
+            number = text.count("\n", 0, match.start()) + 1
+            places[inside and inside[1], match[1]].append(f"{name}:{number}")
+    return [f"{each[-1]}: {name} is defined in {each[0]} too" for (_, name), each in sorted(places.items(), key=str) if len(each) > 1]
+
+
 def check(root: pathlib.Path) -> list[str]:
     found = []
     names = files(root)
@@ -189,6 +202,7 @@ def check(root: pathlib.Path) -> list[str]:
     # Other folders have a program a file.
     joined = re.compile(r"(harness|reference)/.*_test\.cpp|kernels/faulty/\w+_test\.cpp")
     found += check_own_names(root, [n for n in names if joined.fullmatch(n)])
+    found += check_types(root, [n for n in names if re.fullmatch(r"(harness|reference)/.*\.[ch]pp", n) and "/testing/" not in n and not n.endswith("_test.cpp")])
     folders = {str(pathlib.PurePosixPath(n).parent) for n in names if pathlib.PurePosixPath(n).suffix in CODE | {".suite"}}
     for folder in sorted(folders):
         parts = pathlib.PurePosixPath(folder).parts

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkers must find what they are for: each test plants one violation in a small tree."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -118,3 +119,40 @@ def test_names_of_files_that_are_gone_are_found(tmp_path):
     (root / "harness" / "README.md").write_text("see `a.cpp` and `gone.py`\n")
     found = [line for line in check_style.check(root) if "names" in line]
     assert [line.split(" names ")[1].split(",")[0] for line in sorted(found)] == ["gone.py", "gone_too.hpp", "harness/run/gone.cpp", "harness/old"], found
+
+
+def test_types_of_one_name_are_found(tmp_path):
+    named = "namespace assay {\nstruct Choice {\n};\n}  // namespace assay\n"
+    hidden = "namespace assay {\nnamespace {\nstruct Choice {\n};\n}  // namespace\n}  // namespace assay\n"
+    root = tree(tmp_path, {"harness/a/x.hpp": SPDX + named, "harness/b/y.cpp": SPDX + hidden, "reference/z.cpp": SPDX + hidden.replace("Choice", "Other") + named})
+    subprocess.run(["git", "-C", root, "add", "-A"], check=True)
+    assert [line for line in check_style.check(root) if "defined" in line] == ["reference/z.cpp:9: Choice is defined in harness/a/x.hpp:3 too"]
+
+
+def test_gpu_code_that_was_looked_at_is_known_again(tmp_path):
+    root = tree(tmp_path, {"kernels/sm90/a.cu": SPDX, "kernels/sm90/README.md": "a", "harness/abi/b.h": SPDX, "build/CMakeCache.txt": "ASSAY_GPU_QUICK:BOOL=OFF\n"})
+    script = root / "scripts/checks/looked_at"
+    script.parent.mkdir(parents=True)
+    script.write_bytes((pathlib.Path(__file__).resolve().parent / "looked_at").read_bytes())
+    (root / "results").mkdir()
+    subprocess.run(["git", "-C", root, "add", "-A"], check=True)
+    tools = root / "tools"
+    tools.mkdir()
+
+    def looked_at(*options, tests=1, failed=0):
+        (tools / "cmake").write_text("#!/bin/sh\n")
+        (tools / "ctest").write_text(f"#!/bin/sh\necho '100% tests passed, {failed} tests failed out of {tests}'\nexit {failed}\n")
+        for tool in tools.iterdir():
+            tool.chmod(0o755)
+        return subprocess.run(["bash", script, *options], env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}, capture_output=True).returncode
+
+    assert looked_at() == 1
+    assert looked_at("--record", failed=1) == 1 and looked_at("--record", tests=0) == 1
+    assert looked_at() == 1, "nothing is noted of code whose tests failed or were not there"
+    assert looked_at("--record") == 0 and looked_at() == 0
+    (root / "kernels/sm90/README.md").write_text("b")
+    assert looked_at() == 0
+    (root / "harness/abi/b.h").write_text(SPDX + "int b;\n")
+    assert looked_at() == 1
+    (root / "build/CMakeCache.txt").write_text("ASSAY_GPU_QUICK:BOOL=ON\n")
+    assert looked_at("--record") == 1
