@@ -184,6 +184,22 @@ TEST(Declaration, ValuesPastTheFormatOfPartialResults) {
   EXPECT_LT(largest(7e4), 1e6);
 }
 
+// Rounded weights over an exact row sum: a part whose values are all 65,504 is past fp16 by what its weights
+// are rounded up by (a right kernel that saturates was wrong: `prefill h=4/1 d=64 q=fp16 sinks=on batch=1q1s3
+// input=codes`).
+TEST(Declaration, RoundedWeightsOfTheLargestValuesPastTheFormatOfPartialResults) {
+  const Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = arithmetic(ASSAY_FP8_E4M3, 16, 64);
+  const auto largest = [&](double v_max) { return ErrorModel(p, a).largest_sum(1, 1, 4, 1, v_max); };
+  a.partial_format = ASSAY_FP16;
+  EXPECT_LT(largest(65504), 1e6) << "one part";
+  a.splits = 2;
+  EXPECT_LT(largest(6e4), 1e6);
+  EXPECT_TRUE(std::isinf(largest(65504)));
+  a.row_sum_from_rounded_p = 1;
+  EXPECT_LT(largest(65504), 1e6);
+}
+
 // Scores of tens of thousands: the LSE of a part is infinite in fp16, also one that is as far below zero; in
 // base 2 it is larger. Nothing is then said of the LSE, nor of O.
 TEST(Declaration, LsesPastTheFormatOfPartialOnes) {

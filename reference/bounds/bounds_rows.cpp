@@ -241,8 +241,14 @@ double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys
   const int32_t written = arithmetic_.dequant_format;
   if (written != ASSAY_FORMAT_NONE && std::max(k_max, v_max) > format_info(written).max_finite)
     return std::numeric_limits<double>::infinity();
-  // A part's result is a mean of values, and may be the largest of them.
-  if (arithmetic_.splits > 1 && v_max > format_info(arithmetic_.partial_format).max_finite)
+  // A part's result is a mean of values and may be the largest of them; a little more where weights are
+  // rounded and the row sum is of exact ones.
+  double more = 0;
+  if (p_rounding_.narrow && arithmetic_.row_sum_from_rounded_p == 0)
+    more = std::min(p_rounding_.most,
+                    p_rounding_.relative + static_cast<double>(keys) * p_rounding_.eta *
+                                               std::exp2(std::max(0.0, -arithmetic_.p_offset_log2)));
+  if (arithmetic_.splits > 1 && v_max * (1 + more) > format_info(arithmetic_.partial_format).max_finite)
     return std::numeric_limits<double>::infinity();
   // The LSE of a part that matters is within tens of the row's, and may be stored in base 2.
   constexpr double kTens = 100;
