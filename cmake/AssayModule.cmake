@@ -3,7 +3,7 @@
 # turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
 # arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints. JOINED: its files are
 # compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs into a header. JSON: most of its files
-# include the JSON library, so that is among its precompiled headers.
+# include the JSON library, so that is among its precompiled headers (with STEERS only).
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -58,7 +58,8 @@ else()
   option(ASSAY_PRECOMPILE "Precompile the headers that nearly every file of a module includes" ON)
 endif()
 # Headers of the modules' own files: reading them takes a second a file, a third to half of what most files cost. The JSON library, three
-# seconds to read, takes most of one even when it is precompiled: only where it is wanted. GCC takes headers precompiled with -O3 for -O1 too.
+# seconds to read, takes most of one even when it is precompiled: only where it is wanted. GCC 12 takes the level of optimisation of headers for that of
+# the file, whatever its command says: those of modules that only steer, which are the ones that read JSON, are -O1 as these are.
 set(ASSAY_PRECOMPILE_MODULES OFF)
 if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZE AND NOT ASSAY_FUZZERS)
   set(ASSAY_PRECOMPILE_MODULES ON)
@@ -71,6 +72,7 @@ if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZ
     target_link_libraries(assay_${kind}_headers PRIVATE assay_options fmt::fmt OpenMP::OpenMP_CXX)
   endforeach()
   target_link_libraries(assay_json_headers PRIVATE nlohmann_json::nlohmann_json)
+  target_compile_options(assay_json_headers PRIVATE $<$<CONFIG:Release>:-O1>)
   target_precompile_headers(assay_usual_headers PRIVATE ${usual})
   target_precompile_headers(assay_json_headers PRIVATE ${usual} <nlohmann/json.hpp>)
 endif()
@@ -184,8 +186,10 @@ function(assay_module name)
     target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
     if(ASSAY_PRECOMPILE_MODULES)
       set(headers assay_usual_headers)
-      if(arg_JSON)
+      if(arg_JSON AND arg_STEERS)
         set(headers assay_json_headers)
+      elseif(arg_JSON OR arg_STEERS)
+        message(FATAL_ERROR "${name}: of precompiled headers there are those of STEERS JSON and those of neither")
       endif()
       target_precompile_headers(assay_${name} REUSE_FROM ${headers})
       # As the headers were compiled, also where nothing is parallel. GCC bug 105651 has more faces with headers that were precompiled.

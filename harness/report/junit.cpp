@@ -40,17 +40,18 @@ Kind kind_of(const Row& row) {
 }
 
 // A NaN output has no error to print.
-std::string number(double x) { return std::isnan(x) ? "not a number" : shortest(x); }
+std::string number_text(double x) { return std::isnan(x) ? "not a number" : shortest(x); }
 
 std::string detail(const Row& row) {
   std::string text = xml_escape(row.reason) + "\n";
   if (!row.check.empty()) text += "check: " + xml_escape(row.check) + "\n";
   if (!row.o_where.empty())
     text += fmt::format("O: largest error {}, {} x its bound, at request/row/head/dim {}\n",
-                        number(row.o_max_error), number(row.o_ratio), xml_escape(row.o_where));
+                        number_text(row.o_max_error), number_text(row.o_ratio), xml_escape(row.o_where));
   if (!row.lse_where.empty())
-    text += fmt::format("LSE: largest error {}, {} x its bound, at request/row/head {}\n",
-                        number(row.lse_max_error), number(row.lse_ratio), xml_escape(row.lse_where));
+    text +=
+        fmt::format("LSE: largest error {}, {} x its bound, at request/row/head {}\n",
+                    number_text(row.lse_max_error), number_text(row.lse_ratio), xml_escape(row.lse_where));
   if (!row.repeat.empty()) text += "repeat: " + xml_escape(row.repeat) + "\n";
   return text;
 }

@@ -17,7 +17,7 @@ namespace assay {
 namespace {
 
 constexpr int kNarrowestScenario = 24;
-constexpr std::string_view kGap = "  ";
+constexpr std::string_view kColumnGap = "  ";
 
 struct Unit {
   std::string_view from;
@@ -152,8 +152,8 @@ void sort_rows(std::vector<const Row*>& rows, std::string_view by) {
 }
 
 int total_width(const std::vector<Column>& columns) {
-  int width = -static_cast<int>(kGap.size());
-  for (const Column& column : columns) width += column.width + static_cast<int>(kGap.size());
+  int width = -static_cast<int>(kColumnGap.size());
+  for (const Column& column : columns) width += column.width + static_cast<int>(kColumnGap.size());
   return width;
 }
 
@@ -256,7 +256,7 @@ std::string format_table(std::span<const Row> rows, const TableOptions& options)
   std::string text, names, units, rule;
   for (const Column& column : columns) {
     for (std::string* line : {&names, &units, &rule})
-      if (&column != &columns.front()) *line += kGap;
+      if (&column != &columns.front()) *line += kColumnGap;
     append_cell(names, heading(*column.field), column.width, column.text());
     append_cell(units, column.unit, column.width, column.text());
     rule += std::string(static_cast<size_t>(column.width), '-');
@@ -266,7 +266,7 @@ std::string format_table(std::span<const Row> rows, const TableOptions& options)
   for (size_t i = 0; i < order.size(); i++) {
     std::string line;
     for (const Column& column : columns) {
-      if (&column != &columns.front()) line += kGap;
+      if (&column != &columns.front()) line += kColumnGap;
       const bool repeated =
           column.field->name == "scenario" && i > 0 && order[i - 1]->scenario == order[i]->scenario;
       const bool colored = options.color && column.field->name == "outcome";

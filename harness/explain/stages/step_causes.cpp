@@ -7,7 +7,7 @@
 namespace assay {
 namespace {
 
-constexpr StepCause kCauses[] = {
+constexpr StepCause kStepCauses[] = {
     {"lengths_without_new", "lengths of before the new keys were added"},
     {"lengths_with_new", "lengths with the new keys, where those of the context are meant"},
     {"lengths_off_by_one", "lengths are off by one"},
@@ -123,10 +123,10 @@ bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const 
 
 }  // namespace
 
-std::span<const StepCause> step_causes() { return kCauses; }
+std::span<const StepCause> step_causes() { return kStepCauses; }
 
 std::string step_cause_meaning(const std::string& name) {
-  for (const StepCause& c : kCauses)
+  for (const StepCause& c : kStepCauses)
     if (name == c.name) return c.meaning;
   return name;
 }
