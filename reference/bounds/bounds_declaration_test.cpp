@@ -11,7 +11,9 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_terms.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -154,6 +156,24 @@ TEST(Declaration, RoundingsOfQ) {
             bounded_attention(c.problem, c.host(), c.rows(), wide).lse_bound[0]);
 }
 
+// What units are followed on: they cut at powers of two of Q times the factor, not of what was stored.
+TEST(Declaration, UnitsHaveTheQThatIsRoundedAgain) {
+  const DenseCase c = make_case(Family::kNormal, 1, 3, 64, 1);
+  const HostOperands host = c.host();
+  const OperandReader operands(c.problem, host);
+  assay_arithmetic a = arithmetic(ASSAY_BF16, 16, 64);
+  a.q_replayed_format = ASSAY_BF16, a.q_replayed_factor = 0.18033688f;
+  std::vector<double> stored(64), q(64);
+  operands.q({0, 0}, 1, stored.data());
+  q = stored;
+  replay_query(c.problem, a, operands, {0, 0}, 1, q.data());
+  const double unit = q_code_scale(c.problem, a, operands, {0, 0}, 1);
+  for (size_t d = 0; d < 64; ++d)
+    EXPECT_EQ(static_cast<float>(q[d] / unit),
+              round_to(ASSAY_BF16, static_cast<float>(stored[d] * a.q_replayed_factor)))
+        << d;
+}
+
 // Codes times scales past 65,504 are infinite in fp16 and not in bf16.
 TEST(Declaration, ValuesPastTheFormatTheyAreDequantisedTo) {
   Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
@@ -180,6 +200,11 @@ TEST(Declaration, ValuesPastTheFormatOfPartialResults) {
   a.splits = 2;
   EXPECT_LT(largest(6e4), 1e6);
   EXPECT_TRUE(std::isinf(largest(7e4)));
+  // Weights of few bits may all be rounded up.
+  EXPECT_LT(largest(65000), 1e6);
+  a.p_format = ASSAY_FP8_E4M3;
+  EXPECT_TRUE(std::isinf(largest(65000)));
+  EXPECT_LT(largest(6e4), 1e6);
   a.partial_format = ASSAY_BF16;
   EXPECT_LT(largest(7e4), 1e6);
 }

@@ -23,7 +23,7 @@ void FollowedRow::scores(Keys& keys) const {
   replay_query(p_, a, operands_, id_, head_, q.data());
   const double q_scale = q_code_scale(p_, a, operands_, id_, head_);
   const std::vector<double> channels = channels_in_q(p_, a, operands_, kv_head);
-  const auto q_least = static_cast<float>(model_.q_normal().value),
+  const auto q_least = static_cast<float>(model_.q_normal().value / replayed_unit(p_, a)),
              k_least = static_cast<float>(model_.k_normal().value);
   StepOperands query, key;
   query.resize(d), key.resize(d);

@@ -18,7 +18,7 @@ FollowedScores::FollowedScores(const Block& b, const Matrix& q) : b_(b), dims_(q
   query_.resize(q.size()), key_.resize(dims_ * kTileKeys);
   q_scale_.resize(b.rows.size());
   channels_ = channels_in_q(b.p, b.model.arithmetic(), b.operands, b.kv_head);
-  const auto least = static_cast<float>(b.model.q_normal().value);
+  const auto least = static_cast<float>(b.model.q_normal().value / replayed_unit(b.p, b.model.arithmetic()));
   for (Index i = 0; i < q.rows(); ++i) {
     const BlockRow& row = b.rows[static_cast<size_t>(i)];
     q_scale_[i] = q_code_scale(b.p, b.model.arithmetic(), b.operands, row.id, row.head);

@@ -129,9 +129,17 @@ double q_normal(const ErrorModel& model, const Problem& p, const OperandReader& 
 
 double q_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
                     int32_t head) {
-  if (p.q_scale == ASSAY_SCALE_CHANNEL && folds_channels(p, a)) return 1;
-  const double size = p.q_scale == ASSAY_SCALE_NONE ? 1.0 : operands.q_scale_size(id, head);
-  return size > 0 ? size : 1;
+  const double unit = replayed_unit(p, a);
+  if (p.q_scale == ASSAY_SCALE_NONE || (p.q_scale == ASSAY_SCALE_CHANNEL && folds_channels(p, a)))
+    return unit;
+  const double size = operands.q_scale_size(id, head);
+  return size > 0 ? size * unit : unit;
+}
+
+double replayed_unit(const Problem& p, const assay_arithmetic& a) {
+  const bool again =
+      a.q_replayed_format != ASSAY_FORMAT_NONE && (p.q_scale == ASSAY_SCALE_NONE || folds_channels(p, a));
+  return again ? 1 / std::fabs(a.q_replayed_factor) : 1;
 }
 
 double k_code_scale(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, int request,

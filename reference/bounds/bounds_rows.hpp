@@ -62,6 +62,9 @@ std::vector<double> channels_in_q(const Problem&, const assay_arithmetic&, const
 // Scales that are applied outside the products (1 where the operands are multiplied as they are read): what
 // is read divided by them are the codes that a matrix unit has.
 double q_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, RowId, int32_t head);
+// Of it, what a Q that is rounded again is read in (replay_query()): the unit has Q times the factor, and
+// cuts at powers of two of that.
+double replayed_unit(const Problem&, const assay_arithmetic&);
 double k_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
                     int32_t kv_head);
 double v_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,

@@ -105,7 +105,9 @@ void follow_steps(const assay_accumulator& unit, int64_t terms, const float* a, 
                   const float* b, const float* b_top, int64_t stride, int64_t count, float* sums,
                   float* squares) {
   const auto follow = [&](auto* in) { in(unit, terms, a, a_top, b, b_top, stride, count, sums, squares); };
-  if (keeps_few_bits(unit))
+  // Few bits of a result do for a unit that is followed, but all of its terms' have to fit: terms that are
+  // cut lose of either sign, results cut behind the sum of whole terms lose toward zero every time.
+  if (unit.fraction_bits <= Bits<float>::kMostFraction)
     squares != nullptr ? follow(&follow_in<float, true>) : follow(&follow_in<float, false>);
   else
     squares != nullptr ? follow(&follow_in<double, true>) : follow(&follow_in<double, false>);

@@ -52,7 +52,8 @@ TEST(FollowedSteps, AreThoseOfTheUnitBitByBit) {
   std::uniform_int_distribution<int> spread(-9, 9);
   for (const assay_accumulator unit :
        {assay_accumulator{ASSAY_ACC_BLOCK, 16, 25, 23}, assay_accumulator{ASSAY_ACC_BLOCK, 8, 24, 23},
-        assay_accumulator{ASSAY_ACC_BLOCK, 32, 13, 13}}) {
+        assay_accumulator{ASSAY_ACC_BLOCK, 32, 13, 13}, assay_accumulator{ASSAY_ACC_BLOCK, 4, 22, 16},
+        assay_accumulator{ASSAY_ACC_BLOCK, 8, 14, 18}}) {
     constexpr int64_t kTerms = 48, kSums = 40;
     std::vector<float> a(kTerms), b(kTerms * kSums), a_top(kTerms), b_top(kTerms * kSums), sums(kSums);
     const auto draw = [&] {
