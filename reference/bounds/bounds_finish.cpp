@@ -17,16 +17,12 @@ constexpr double kSmallLean = 8;
 // An even rounding error on a mantissa of unknown size: h is the largest, the mean of its square is 0.54 h^2
 // (mantissas distributed as 1/x).
 constexpr double kMeanSquare = 0.54;
-
 // Weights of a row count as few numbers where P's grid has no more places for most of them.
 constexpr double kFewPlaces = 16;
-
 // Root mean square of what is left of a part, of whole ones.
 const double kRamp = 1 / std::sqrt(3.0);
-
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
-
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
 double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
 
@@ -71,7 +67,6 @@ void RowBounds::prepare_channels() {
   sums_in_order_ = row_.declared && model_.sums_in_order() && !(t_.chain_growth > 1);
   chain_apart_ = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
   chain_growth_ = sums_in_order_ ? std::exp(std::min(1.0, chain_apart_ ? t_.moved : t_.chain_growth)) : 1;
-
   const double v_normal = std::max(row_.v_max, row_.v_normal);
   flushed_ = t_.absolute + t_.absolute_v * v_normal;
   absolute_ = flushed_ + t_.aligned_p * v_normal + t_.aligned_v * row_.v_normal;
@@ -247,8 +242,14 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
                             : every<T>(kInf);
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
+  // Another order may take the heaviest keys first, and every step behind them cuts off a whole result.
+  const assay_accumulator& pv = model_.arithmetic().pv;
+  const double cuts = followed_ && !row_.declared
+                          ? ErrorModel::truncations(pv, t_.chain_growth) / (pv.block + 1) *
+                                std::ldexp(0.5, -std::min(pv.fraction_bits, pv.mantissa_bits))
+                          : 0;
   const T leaning =
-      followed_ ? T(loose_ * c.sum_lean + one_way_pv_ * t_.moved * c.mass)
+      followed_ ? T(larger(T(loose_ * c.sum_lean), T(cuts * size)) + one_way_pv_ * t_.moved * c.mass)
                 : larger(smaller(loose_ * cut_blindly(c, norm), any_order(norm)), one_way_pv_ * accumulation);
   T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
@@ -273,7 +274,6 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     if (!row_.declared) return updated_blindly(c);
     return per_update * (c.updated + (row_.updated + row_.late_sink) * size + row_.updates * second_order);
   };
-
   // Tier P, about the exact value.
   const T merging = merged(c, norm);
   const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;

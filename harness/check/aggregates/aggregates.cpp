@@ -149,7 +149,8 @@ class Aggregator {
       double chance = 0;
       if (replayed) {
         const double width = b_.o_bound_r[i];
-        chance = x.place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(x.o));
+        chance = x.place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(x.o),
+                                         common_.stored);
         m.misses += got(at, d) != x.place.rounded;
         m.misses_mean += chance;
         contested += chance > 0;

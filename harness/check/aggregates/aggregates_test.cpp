@@ -381,5 +381,20 @@ TEST(DesignEffect, IsOneForOneDimensionAndTheirNumberForEqualOnes) {
   EXPECT_NEAR(design_effect(c.problem, operands, c.bounded, {3, 1}, w), 64, 1e-9);
 }
 
+// A part's result of fp16 is half way between two numbers of bf16 as often as one in eight.
+TEST(GridPlace, ResultsStoredInBetweenGoToTheEvenSide) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> values(0.25, 4);
+  double differ = 0, allowed = 0, evenly = 0;
+  for (int i = 0; i < 100000; ++i) {
+    const double x = values(random), width = half_ulp(ASSAY_FP16, x);
+    const GridPlace place(ASSAY_BF16, x);
+    differ += round_to(ASSAY_BF16, round_to(ASSAY_FP16, x)) != place.rounded;
+    allowed += place.mismatch_chance(width, 0, true), evenly += place.mismatch_chance(width, 0);
+  }
+  EXPECT_LT(std::fabs(differ - allowed), 4 * std::sqrt(allowed));
+  EXPECT_LT(1.8 * evenly, differ);
+}
+
 }  // namespace
 }  // namespace assay

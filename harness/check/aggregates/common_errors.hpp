@@ -12,12 +12,15 @@ namespace assay {
 struct CommonErrors {
   double relative = 0;  // of O
   bool step = false;    // the largest weights of all rows may round the other way than replayed
+  bool stored =
+      false;  // results of parts are stored in 16 bits: numbers half way between two of O's are such
   CommonErrors() = default;
   CommonErrors(const Problem& p, const assay_arithmetic& a) {
     const ErrorModel model(p, a);
     const PRounding& r = model.p_rounding();
     // Row sums that are equal (one key, equal scores) have one reciprocal.
     relative = model.terms(RowShape{}).quotient;
+    stored = model.needs_lse() && a.partial_format != ASSAY_FP32 && a.partial_format != ASSAY_FORMAT_NONE;
     if (!r.narrow || model.rounded_row_sum()) return;
     // The exponential errs alike at 0; a row sum of exact P keeps that error and rounding takes it from P, so
     // that O is off by it in all rows. Or rounding makes a step of it: toward zero, 1 less anything is the

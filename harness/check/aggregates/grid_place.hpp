@@ -76,10 +76,13 @@ struct GridPlace {
   }
   // Share of elements that may differ from `rounded`, when what is left is spread evenly over centre - width
   // .. centre + width, but for an error up to `common` that all elements may have alike.
-  double mismatch_chance(double width, double common) const {
+  // `stored`: by way of a format that has the numbers half way between two of these. All that is within reach
+  // of one may be taken to it, and from there to the even side, whichever side it was on.
+  double mismatch_chance(double width, double common, bool stored = false) const {
     if (std::isinf(rounded) || std::min(outward, inward) < common) return 1;
     if (width <= std::min(outward, inward)) return 0;  // the usual case
-    return std::clamp(1 - (std::min(outward, width) + std::min(inward, width)) / (2 * width), 0.0, 1.0);
+    return std::clamp(1 - (std::min(outward, width) + std::min(inward, width)) / (2 * width),
+                      stored ? 0.5 : 0.0, 1.0);
   }
 };
 
