@@ -168,6 +168,25 @@ TEST(Underflow, OfWeightsTimesScalesOfTokensIsRelativeToTheScale) {
   EXPECT_GE(below, judged / 20) << "of cases that lose a third, of " << judged;
 }
 
+// At the other end P saturates, which is no rounding: a kernel that lets it is wrong, and called so.
+TEST(Underflow, ScalesThatPHasNoRoomForAreTheKernelsAffair) {
+  for (const bool fits : {true, false}) {
+    DenseCase c = make_case(Family::kNormal, 1, 1, 1, 1);
+    Problem& p = c.problem;
+    p.heads_q = 1, p.mask = ASSAY_MASK_FULL;
+    c.q.resize(1);
+    p.v_format = ASSAY_FP8_E5M2, p.v_scale = ASSAY_SCALE_TOKEN_HEAD;
+    c.v_scale = {fits ? 1.7f : 2.5f};
+    c.store();
+    assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
+    a.p_format = ASSAY_FP8_E4M3, a.order_declared = 0, a.p_offset_log2 = 8;
+    const double o = round_to(ASSAY_FP8_E4M3, 256 * c.v_scale[0], Overflow::kSaturate) / 256 * c.v[0];
+    for (const BoundedAttention& b : {bounded_attention(p, c.host(), c.rows(), a),
+                                      bounded_attention_elementwise(p, c.host(), c.rows(), a)})
+      EXPECT_EQ(std::fabs(o - b.value.o[0]) <= b.o_bound[0], fits);
+  }
+}
+
 TEST(Underflow, IsNothingWhereFactorsAreOrdinary) {
   Problem p = make_case(Family::kNormal, 1, 4, 8, 1).problem;
   for (const float cap : {0.0f, 0.1f, 30.0f, 1e20f})
