@@ -26,21 +26,15 @@ constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figu
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Whether fp32 may run out of numbers: in partial sums, or where scores are divided by a small cap.
-// Infinities and NaN are then what a correct kernel writes. What factors lose that are too small is in the
-// bounds (lost_of_factors()).
+// Infinities and NaN are then what a correct kernel writes. Or a cap so large that scale over cap is zero
+// there, and with it every score.
 bool may_overflow(const BoundedAttention& b, const Problem& p) {
   const double divided = p.softcap > 0 && p.softcap < 1 ? 1.0 / p.softcap : 1.0;
   const double factor = static_cast<double>(p.softmax_scale) * divided;
+  if (p.softcap > 0 &&
+      std::fabs(p.softmax_scale / static_cast<double>(p.softcap)) < std::numeric_limits<float>::min())
+    return true;
   return !(std::max(b.largest * divided, factor) < std::numeric_limits<float>::max());
-}
-
-// Multiply-adds that the slower form of the bounds may take.
-constexpr double kSlowly = 0x1p22;
-
-double products(const Problem& p, const std::vector<RowId>& rows) {
-  double sum = 0;
-  for (const RowId& row : rows) sum += p.requests[static_cast<size_t>(row.request)].kv_len;
-  return sum * p.heads_q * (p.head_dim_qk + p.head_dim_v);
 }
 
 // The part that is largest in most of the rows and heads whose LSE has a bound.
@@ -132,10 +126,6 @@ const BoundedAttention& AttentionExpectation::bounded() {
   std::memcpy(&fresh->arithmetic, &arithmetic_, sizeof arithmetic_);
   const auto start = Clock::now();
   fresh->bounded = bounded_attention(inputs_.problem, host(), rows_, arithmetic_);
-  // Beside a sink that has nearly all of the weight the matrix form is far too wide: it takes sums of
-  // products for products of sums.
-  if (accepts_zeros(fresh->bounded, inputs_.problem.o_format) && products(inputs_.problem, rows_) <= kSlowly)
-    fresh->bounded = bounded_attention_elementwise(inputs_.problem, host(), rows_, arithmetic_);
   fresh->seconds = std::chrono::duration<double>(Clock::now() - start).count();
   references_.push_back(std::move(fresh));
   reference_ = references_.back().get();

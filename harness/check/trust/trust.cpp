@@ -25,6 +25,15 @@ constexpr size_t kProbes = 8;
 // right answer from any kernel, and not noticing is no fault of the bound.
 constexpr double kMovedShare = 0.1;
 
+bool accepts_zeros(const BoundedAttention& b, int32_t format) {
+  bool differs = false;
+  for (size_t i = 0; i < b.value.o.size(); ++i) {
+    if (!within(0.0, b.o_low[i], b.o_high[i], format)) return false;
+    differs |= round_to(format, b.value.o[i]) != 0;
+  }
+  return differs;
+}
+
 struct Exchange {
   int64_t heavy = -1, light = -1;  // pages
   bool differs = false;            // from the truth, after rounding
@@ -79,15 +88,6 @@ Exchange exchange_pages(const BoundedAttention& b, const Problem& p, const Opera
 }
 
 }  // namespace
-
-bool accepts_zeros(const BoundedAttention& b, int32_t format) {
-  bool differs = false;
-  for (size_t i = 0; i < b.value.o.size(); ++i) {
-    if (!within(0.0, b.o_low[i], b.o_high[i], format)) return false;
-    differs |= round_to(format, b.value.o[i]) != 0;
-  }
-  return differs;
-}
 
 std::string distrust(const BoundedAttention& b, const Problem& p, const HostOperands& host) {
   if (b.value.rows.empty()) return {};

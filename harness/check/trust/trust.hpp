@@ -11,9 +11,6 @@
 
 namespace assay {
 
-// Whether zeros would be accepted in place of every O that was checked, though some of them are others.
-bool accepts_zeros(const BoundedAttention&, int32_t o_format);
-
 // Empty when the case is trustworthy, otherwise one line with the reason.
 std::string distrust(const BoundedAttention&, const Problem&, const HostOperands&);
 
