@@ -88,8 +88,9 @@ struct Verdict {
   std::optional<bool> batch_invariant;
 };
 
-// rnd(low) <= got <= rnd(high) in `format`; NaN and infinities never fit, except -inf where exactly that is
-// expected (low = high = -inf).
+// rnd(low) <= got <= rnd(high) in `format`, where an end past the range is stored as the largest value or as
+// an infinity, whichever a kernel does. NaN never fits, nor an infinity elsewhere, except -inf where exactly
+// that is expected (low = high = -inf).
 bool within(double got, double low, double high, int32_t format);
 
 // Half the distance of neighbours of `format` around |x|; infinity past its range.
