@@ -417,7 +417,8 @@ inline void Evaluation::exponents() {
     const double unit =
         f == ASSAY_FORMAT_NONE || f == ASSAY_FP32 ? 3 * kU : format_info(f).unit_roundoff + 2 * kU;
     const Interval size = abs(lse_) + shift_;
-    fixed_ += levels() * (unit * max(size, top_) + log_error(size + top_) + eps);
+    const Interval made = log_error(size + top_) + eps;
+    fixed_ += levels() * (unit * (max(size, top_) + levels() * made) + made);
     distance_ += levels() * (Interval(unit) + a_.log_relative_error);
   }
   for (Key& k : keys_) k.w = expm1(score_error(k) + distance_ * (m_ - k.x) + fixed_);

@@ -23,8 +23,9 @@ inline double Evaluation::tiles_of_a_part() const {
 // Updates of the running maximum that a weight goes through: records of the scores, where tiles come in
 // order.
 inline double Evaluation::updates(const Interval& slack) const {
+  if (a_.rescale_inexact != 0 && (!keys_.empty() || p_.sinks))
+    return std::max(0.0, tiles_of_a_part() - 1) + (p_.sinks ? 1 : 0);
   if (keys_.empty()) return 0;
-  if (a_.rescale_inexact != 0) return tiles_of_a_part() - 1 + (p_.sinks ? 1 : 0);
   double most = most_tiles_;
   if (most > 1 && a_.tile_keys > 0 && splits() <= 1) {
     double records = 0, best = -1e200;

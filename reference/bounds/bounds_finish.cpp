@@ -412,7 +412,7 @@ double RowBounds::lse_random() const {
   if (row_.structured) return kInf;
   double variance = row_.variance + square(z_.theta_sigma);
   if (joint_) variance += row_.rounding_square * rounding_share_;
-  const double size = lse_systematic() + kLambda * std::sqrt(variance);
+  const double size = (lse_systematic() + kLambda * std::sqrt(variance)) * (1 + second_order_);  // L13
   return size < 0.5 ? -std::log1p(-size) : kInf;
 }
 
@@ -434,7 +434,7 @@ BoundPart RowBounds::lse_mostly() const {
 double RowBounds::lse_bias() const {
   // What the replayed rounding of P is known to add to a row sum of rounded P.
   const double lean = joint_ && narrow_ ? std::max(std::fabs(row_.replayed_sum - 1), drift_) : 0;
-  const double size = lse_systematic() + lean;
+  const double size = (lse_systematic() + lean) * (1 + second_order_);
   return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
 }
 

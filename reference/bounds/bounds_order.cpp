@@ -100,9 +100,10 @@ bool RunningMaximum::advance(double top) {
 
 int64_t ErrorModel::updates(int64_t span, int64_t keys, const double* scores, int64_t count, double slack,
                             bool sink) const {
+  // Also in tiles of which this row sees no key, if it sees any: a sink is multiplied as well.
+  if (arithmetic_.rescale_inexact != 0 && (keys > 0 || sink))
+    return std::max<int64_t>(0, tiles(max_kv_len_) - 1) + (sink ? 1 : 0);
   if (keys <= 0) return 0;
-  // Also in tiles of which this row sees no key.
-  if (arithmetic_.rescale_inexact != 0) return tiles(max_kv_len_) - 1 + (sink ? 1 : 0);
   int64_t most = std::min(keys, tiles(span));
   if (most > 1 && arithmetic_.tile_keys > 0 && arithmetic_.splits <= 1) {
     int64_t records = 0;

@@ -238,8 +238,10 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     const double lse_unit = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32
                                 ? 3 * u
                                 : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
-    // |LSE_s| <= max(|LSE|, |x_j|) for the split that holds key j, and so for what several are merged to.
-    t.fixed += levels * (lse_unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + eps);
+    // |LSE_s| <= max(|LSE|, |x_j|) for the split that holds key j, and so for what several are merged to;
+    // what is stored is off by what came before it.
+    const double made = log_error(row.lse_abs + row.top) + eps;
+    t.fixed += levels * (lse_unit * (std::max(row.lse_abs, row.top) + levels * made) + made);
     t.distance += levels * (lse_unit + a.log_relative_error);
   }
   t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
@@ -386,7 +388,8 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
     const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
     const double levels = static_cast<double>(this->levels());
-    z.merge = levels * (unit * std::max(row.lse_abs, row.top) + log_error(row.lse_abs + row.top) + z.eps);
+    const double made = log_error(row.lse_abs + row.top) + z.eps;
+    z.merge = levels * (unit * (std::max(row.lse_abs, row.top) + levels * made) + made);
     z.merge_distance = levels * (unit + a.log_relative_error);
   }
   z.theta_sigma = u * std::sqrt(t.chain_length) / 3;
