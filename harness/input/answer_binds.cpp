@@ -23,6 +23,8 @@ bool answer_binds(const Problem& p, const assay_arithmetic& a) {
     const double half_step = a.p_format == ASSAY_INT8 ? 0.5 / 127 : format_info(a.p_format).unit_roundoff / 2;
     if (a.p_truncated ? exp > 0 : exp >= half_step) return false;
   }
+  // Sums that stand are multiplied by a little less than 1, which a unit that truncates makes a whole step.
+  if (a.rescale_inexact != 0 && exp > 0) return false;
   // Codes of 8 bits that Q is cast to need not hold what it spells.
   if (a.q_replayed_format != ASSAY_FORMAT_NONE && format_is_quantized(a.q_replayed_format)) return false;
   if (a.p_roundings > 1) return false;  // rescaled in between, by factors that err

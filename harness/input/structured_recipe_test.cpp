@@ -336,6 +336,9 @@ TEST(StructuredRecipe, BindsOnlyArithmeticThatReachesTheAnswer) {
   a.p_truncated = 0, a.exp_relative_error = 0x1p-9;
   EXPECT_FALSE(answer_binds(p, a));
   a.exp_relative_error = 0x1p-22;
+  a.rescale_inexact = 1;
+  EXPECT_FALSE(answer_binds(p, a));
+  a.rescale_inexact = 0;
   p.o_format = ASSAY_FP32;
   EXPECT_FALSE(answer_binds(p, a));
   p.o_format = ASSAY_BF16;
