@@ -40,7 +40,7 @@ std::vector<std::string> features_of(const Row& r) {
   return all;
 }
 
-double middle(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   std::erase_if(values, [](double x) { return std::isnan(x); });
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -70,7 +70,7 @@ Looseness of(const std::string& kernel, const std::string& feature, const std::v
     else
       ++(r->r_applied == 0 ? l.unreplayed : l.other)[r->o_mostly];
   }
-  l.o = middle(o), l.lse = middle(lse);
+  l.o = upper_median(o), l.lse = upper_median(lse);
   return l;
 }
 

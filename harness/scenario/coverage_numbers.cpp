@@ -15,11 +15,6 @@ namespace {
 
 using Limits = std::vector<int64_t>;
 
-// One bit less than a megatoken: a position that fp32 holds and 16 bits or a table of a server's limit do
-// not.
-constexpr int64_t kFarPositions[] = {1 << 16, 1 << 20, 1 << 24};
-Limits far() { return {std::begin(kFarPositions), std::end(kFarPositions)}; }
-
 bool nothing_else(const Scenario& s) {
   return s.mask == ASSAY_MASK_CAUSAL && s.window_left < 0 && s.window_right < 0 && s.chunk == 0 &&
          s.softcap == 0 && s.alibi == ASSAY_ALIBI_NONE && !s.sinks && s.first_key == kNoPositions &&
@@ -125,8 +120,10 @@ void places(std::vector<CoverBoundary>& all) {
       {"position of a key, draft tree", [](const Scenario& s) { return s.mask == ASSAY_MASK_TREE; }},
       {"position of a key, full mask", [](const Scenario& s) { return s.mask == ASSAY_MASK_FULL; }},
   };
+  // What 16 bits hold, a table for the longest context of a server, and fp32.
+  const Limits far = {1 << 16, 1 << 20, 1 << 24};
   for (const auto& b : beside)
-    all.push_back({b.what, far(), [of = b.of](const Scenario& s, const Problem& p) {
+    all.push_back({b.what, far, [of = b.of](const Scenario& s, const Problem& p) {
                      return of(s) ? position_of_last_key(p) : -1;
                    }});
   all.push_back({"tokens to the nearest key, linear position bias",

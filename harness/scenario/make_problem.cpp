@@ -3,7 +3,6 @@
 // the same case on every machine. A new part of Problem that is drawn gets its own random stream
 // (harness/base/random.hpp), which keeps all old cases unchanged.
 #include <algorithm>
-#include <cmath>
 
 #include "harness/base/random.hpp"
 #include "harness/ops/op.hpp"
@@ -13,6 +12,7 @@
 #include "harness/scenario/limits.hpp"
 #include "harness/scenario/rule_tables.hpp"
 #include "harness/scenario/scenario.hpp"
+#include "harness/scenario/score_level.hpp"
 
 namespace assay {
 namespace {
@@ -136,10 +136,7 @@ Problem make_problem(const Scenario& s) {
   p.window_right = s.window_right;
   p.chunk = s.chunk;
   p.softcap = static_cast<float>(s.softcap);
-  // ln 2 makes softmax_scale * log2(e) exactly 1 in fp32, so integer dot products are exponents of 2.
-  const double automatic =
-      s.recipe == InputRecipe::kDyadic ? std::log(2.0) : 1 / std::sqrt(double{1} * s.head_dim_qk);
-  p.softmax_scale = static_cast<float>(s.softmax_scale > 0 ? s.softmax_scale : automatic);
+  p.softmax_scale = static_cast<float>(softmax_factor(s));
   p.alibi = s.alibi;
   p.sinks = s.sinks;
   p.q_format = s.q.format;

@@ -10,11 +10,6 @@
 namespace assay {
 namespace {
 
-double factor(const Scenario& s) {
-  if (s.softmax_scale > 0) return s.softmax_scale;
-  return s.recipe == InputRecipe::kDyadic ? std::numbers::ln2 : 1 / std::sqrt(double{1} * s.head_dim_qk);
-}
-
 double normal_cdf(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
 
 // Above the mean, in standard deviations: where the largest of so many draws lies on average.
@@ -25,9 +20,15 @@ double largest_of(double keys) {
 
 }  // namespace
 
+double softmax_factor(const Scenario& s) {
+  if (s.softmax_scale > 0) return s.softmax_scale;
+  // ln 2 makes softmax_scale * log2(e) exactly 1 in fp32, so integer dot products are exponents of 2.
+  return s.recipe == InputRecipe::kDyadic ? std::numbers::ln2 : 1 / std::sqrt(double{1} * s.head_dim_qk);
+}
+
 bool scale_is_inexact(const Scenario& s) {
   int exponent = 0;
-  return std::frexp(static_cast<float>(factor(s)), &exponent) != 0.5F;
+  return std::frexp(static_cast<float>(softmax_factor(s)), &exponent) != 0.5F;
 }
 
 std::optional<ScoreLevel> score_level(const Scenario& s) {
@@ -35,11 +36,11 @@ std::optional<ScoreLevel> score_level(const Scenario& s) {
   const double root = std::sqrt(double{1} * s.head_dim_qk);
   switch (s.recipe) {
     case InputRecipe::kNormal:
-      return ScoreLevel{0, factor(s) * root};
+      return ScoreLevel{0, softmax_factor(s) * root};
     case InputRecipe::kPeaked:
       return ScoreLevel{0, 12};
     case InputRecipe::kNarrow:  // of mean 0.1 and deviation 0.2, both factors
-      return ScoreLevel{0.01 * factor(s) * root * root, 0.049 * factor(s) * root};
+      return ScoreLevel{0.01 * softmax_factor(s) * s.head_dim_qk, 0.049 * softmax_factor(s) * root};
     case InputRecipe::kNegative:
       return ScoreLevel{-180, 18 / root};
     default:

@@ -8,7 +8,9 @@
 
 namespace assay {
 
-// The factor on the dot product is no power of two: Q times it, in Q's format, is rounded.
+// What a dot product is multiplied by: as the line says, or what goes without saying.
+double softmax_factor(const Scenario&);
+// It is no power of two: Q times it, in Q's format, is rounded.
 bool scale_is_inexact(const Scenario&);
 
 // Of recipes whose scores are draws of one normal distribution; not capped, not biased, of no quantised Q
