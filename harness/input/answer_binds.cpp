@@ -2,12 +2,43 @@
 // Which arithmetic leaves a known answer no room: every rounding between the inputs and O must fall back on
 // the value that all of them aim at.
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
+#include "harness/input/exact_recipe.hpp"
 #include "harness/input/inputs.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
+namespace {
+
+// What a sum of a known answer is like, P V and row sum alike.
+struct AnswerSum {
+  bool whole_terms;  // P is rounded back to a power of two before it is added
+  bool rescaled;     // a part's sums are multiplied by factors that err
+  int32_t digits;    // from the smallest term to the largest sum
+  int64_t matches;   // terms that are not zero, at most
+  int64_t keys;      // of a run
+  int64_t tiles;     // in a run, each of which may begin a step anew
+};
+
+int32_t digits_of(int64_t n) { return static_cast<int32_t>(std::bit_width(static_cast<uint64_t>(n))); }
+
+// Share of the sum that a matrix unit cuts off, of one sign at most. Nothing as long as sum and terms fit its
+// bits; of a sum that was rescaled by an inexact factor its last bits in every step that adds anything, and
+// of terms below the last bit of the sum all (BOUNDS.md, L3).
+double cut_off(const assay_accumulator& unit, const AnswerSum& s) {
+  if (unit.kind != ASSAY_ACC_BLOCK) return 0;
+  const bool fits = s.whole_terms && s.digits <= std::min(unit.fraction_bits, unit.mantissa_bits);
+  if (fits && !s.rescaled) return 0;
+  const int64_t block = std::max(1, unit.block);
+  const auto steps = static_cast<double>(std::min(s.matches, (s.keys + block - 1) / block + s.tiles));
+  return steps * (std::exp2(-unit.mantissa_bits) +
+                  (fits ? 1.0 : static_cast<double>(block) + 1) * std::exp2(-unit.fraction_bits));
+}
+
+}  // namespace
 
 bool answer_binds(const Problem& p, const assay_arithmetic& a) {
   if (!answer_is_known(p.recipe)) return false;
@@ -37,6 +68,23 @@ bool answer_binds(const Problem& p, const assay_arithmetic& a) {
   const int32_t matches = std::min(p.max_kv_len(), p.recipe == InputRecipe::kExact ? 64 : 4096);
   const double sums = kUnit * (a.row_sum_chain > 0 ? std::min(a.row_sum_chain, matches) : matches) / 2;
   double worst = 2 * exp + sums + 0x1p-22;
+  // Levels, or values of 2 to 8, are so many times the smallest; both sums lose of one sign.
+  const int32_t spread = dyadic ? kMostLevels : p.recipe == InputRecipe::kExact ? 2 : 0;
+  const int64_t keys = p.max_kv_len(), tile = a.tile_keys > 0 ? std::min<int64_t>(a.tile_keys, keys) : 1;
+  const int64_t tiles = tile > 0 ? (keys + tile - 1) / tile : 0;
+  AnswerSum sum{.whole_terms = a.p_format != ASSAY_FP32 && a.row_sum_from_rounded_p != 0,
+                .rescaled = dyadic && tiles > 1,
+                .digits = digits_of(matches - 1) + spread,
+                .matches = matches,
+                .keys = keys,
+                .tiles = tiles};
+  const double cut_of_row_sum = cut_off(a.row_sum, sum);
+  sum.whole_terms = a.p_format != ASSAY_FP32;
+  if (a.promote_pv != 0 && a.tile_keys > 0) {
+    sum.tiles = std::min<int64_t>(tiles, std::max(1, a.promote_every));
+    sum.keys = std::min(keys, sum.tiles * tile);
+  }
+  worst += std::max(cut_of_row_sum, cut_off(a.pv, sum));
   if (a.p_format == ASSAY_FP32) worst += kUnit * matches / 2;
   if (a.splits > 1)
     worst += std::max(1, a.partial_roundings) *

@@ -26,8 +26,7 @@ constexpr double kQueryCode = 16;  // a / scale before the factor 1/2..2; 3 * 32
 // A dyadic key adds level * ln 2 to its logit: 2 * level on K, 1/2 on Q. Twice 0..8 over a scale of 1/2..2
 // are exact codes of every format, int8 and the three significant bits of e5m2 included.
 constexpr double kKeyLevel = 2, kQueryLevel = 0.5;
-constexpr int32_t kMostLevels = 8;  // 2^-8 is still a number of every format P may have
-constexpr double kOneHot = 2;       // over a scale of 1/2..2 the codes 1..4
+constexpr double kOneHot = 2;  // over a scale of 1/2..2 the codes 1..4
 // Incidence: about this many blocks, each of which gives a group one key.
 constexpr int32_t kBlockBits = 7;
 

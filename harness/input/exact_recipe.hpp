@@ -24,6 +24,8 @@
 
 namespace assay {
 
+inline constexpr int32_t kMostLevels = 8;  // dyadic: 2^-8 is still a number of every format P may have
+
 class ExactRecipe {
  public:
   // Throws InputError when the problem admits no such input. `roots` as sharing_roots(); both outlive this.

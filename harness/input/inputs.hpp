@@ -90,9 +90,9 @@ class InputValues {
 void repoison(Inputs&, Poison);
 
 // Whether a kernel of this arithmetic must reproduce exact_o to the bit. Not so in fp32, where an ulp of the
-// exponential or the reciprocal shows, nor for roundings that hit even a known answer: partial results of
-// splits in 16 bits, P truncated (a weight an ulp below a power of two loses a whole step), an exponential as
-// coarse as P or the output; for dyadic weights also P in int8 and rounded Q. The bounds still hold then.
+// exponential or the reciprocal shows, nor for roundings that hit even a known answer: partial results in 16
+// bits, P truncated (a weight an ulp below a power of two loses a whole step), an exponential as coarse as P
+// or O, units too narrow for the sums; of dyadic weights also P in int8, rounded Q. The bounds hold then.
 bool answer_binds(const Problem&, const assay_arithmetic&);
 
 // Values before quantisation, for reporting quantisation error: element (token position of request,

@@ -368,5 +368,41 @@ TEST(StructuredRecipe, BindsOnlyArithmeticThatReachesTheAnswer) {
   EXPECT_FALSE(answer_binds(p, a));
 }
 
+// 4,096 keys of levels to 2^8 are 20 digits: a unit of 13 bits that adds them up loses small ones beside the
+// sum, always of one sign, and of a sum that an inexact factor has rescaled its last bits at each step.
+TEST(StructuredRecipe, BindsNoUnitThatCutsItsSums) {
+  Problem p = base(InputRecipe::kDyadic);
+  p.requests = {{.q_len = 5, .kv_len = 3433}};
+  p.head_dim_qk = 48;
+  assay_arithmetic a{};
+  a.splits = 1, a.tile_keys = 176;
+  a.p_format = ASSAY_BF16;
+  a.row_sum_from_rounded_p = 1;
+  a.exp_relative_error = 0x1p-22;
+  EXPECT_TRUE(answer_binds(p, a));
+  const assay_accumulator wide{ASSAY_ACC_BLOCK, 16, 25, 23}, narrow{ASSAY_ACC_BLOCK, 8, 13, 18};
+  a.pv = a.row_sum = wide;
+  EXPECT_TRUE(answer_binds(p, a));
+  a.row_sum = narrow;
+  EXPECT_FALSE(answer_binds(p, a));
+  a.row_sum = wide, a.pv = narrow;
+  EXPECT_FALSE(answer_binds(p, a));
+  // Counts of up to 4,096 fit 13 bits, and a maximum that does not rise leaves them whole.
+  a.row_sum = narrow;
+  p.recipe = InputRecipe::kIncidence;
+  EXPECT_TRUE(answer_binds(p, a));
+  a.pv.fraction_bits = a.pv.mantissa_bits = 11;
+  EXPECT_FALSE(answer_binds(p, a));
+  // An exponential a little below 1 that is added as it is loses a step of the sum each time.
+  a.pv = narrow, a.row_sum_from_rounded_p = 0;
+  EXPECT_FALSE(answer_binds(p, a));
+  // 64 values of 2 to 8 are 8 digits.
+  a.row_sum_from_rounded_p = 1;
+  p.recipe = InputRecipe::kExact;
+  EXPECT_TRUE(answer_binds(p, a));
+  a.pv.fraction_bits = 7;
+  EXPECT_FALSE(answer_binds(p, a));
+}
+
 }  // namespace
 }  // namespace assay
