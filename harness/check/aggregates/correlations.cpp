@@ -15,12 +15,15 @@
 namespace assay {
 namespace {
 
-// Rows whose dimensions are looked at in each group, and keys read for it.
-constexpr int64_t kRowsWithin = 8, kKeysWithin = int64_t{1} << 17;
+// Rows whose dimensions are looked at in each group, the first and the last of it whatever their length; keys
+// read for these two, and for all others, of a case.
+constexpr int64_t kRowsWithin = 8, kLeastWithin = 2;
+constexpr int64_t kKeysOfLongRows = int64_t{1} << 22, kKeysWithin = int64_t{1} << 17;
 // Rows in which the roundings of P are compared: all of a group, or of a larger one a sample; keys read for
 // it per group, but by so many rows at least, and per case.
 constexpr int64_t kRowsBetween = 512, kLeastBetween = 4;
 constexpr int64_t kGroupKeys = int64_t{1} << 14, kKeysBetween = int64_t{1} << 20;
+constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -32,6 +35,7 @@ Correlations::Correlations(const Problem& p, const OperandReader& operands, cons
       rounding_(ErrorModel(p, a).p_rounding()),
       offset_log2_(a.p_offset_log2),
       within_left_(kKeysWithin),
+      long_left_(kKeysOfLongRows),
       between_left_(kKeysBetween) {}
 
 Together Correlations::of(const std::vector<RowHead>& rows, const std::vector<RowHead>& unknown,
@@ -49,9 +53,15 @@ void Correlations::within(const std::vector<RowHead>& rows, const Weights& weigh
   const int64_t wanted = std::min(count, kRowsWithin);
   std::vector<double> w(p_.head_dim_v);
   for (int64_t i = 0; i < wanted; ++i) {
-    const RowHead at = rows[wanted == 1 ? 0 : i * (count - 1) / (wanted - 1)];
-    if ((within_left_ -= keys_of(at)) < 0) {
-      all.along = all.places = std::numeric_limits<double>::infinity();
+    const int64_t turn = i == 1 ? wanted - 1 : i == 0 ? 0 : i - 1;  // the last row behind the first
+    const RowHead at = rows[wanted == 1 ? 0 : turn * (count - 1) / (wanted - 1)];
+    const int64_t keys = keys_of(p_, b_, at);
+    if (keys <= within_left_) {
+      within_left_ -= keys;
+    } else if (i >= kLeastWithin) {
+      return;
+    } else if ((long_left_ -= keys) < 0) {
+      all.along = all.places = kUnknown;
       return;
     }
     weights(at, w.data());
@@ -71,15 +81,15 @@ void Correlations::within(const std::vector<RowHead>& rows, const Weights& weigh
 double Correlations::between(const std::vector<RowHead>& rows, const Weights& weights) {
   if (!rounding_.narrow || rows.size() < 2) return 0;
   double keys = 1;
-  for (const RowHead& at : rows) keys += static_cast<double>(keys_of(at));
+  for (const RowHead& at : rows) keys += static_cast<double>(keys_of(p_, b_, at));
   const double by_keys = kGroupKeys * static_cast<double>(rows.size()) / keys;
   const int64_t wanted =
       std::clamp(static_cast<int64_t>(std::min<double>(kRowsBetween, by_keys)), kLeastBetween, kRowsBetween);
   std::vector<RowHead> some;
   std::mt19937_64 fixed(1);
   std::sample(rows.begin(), rows.end(), std::back_inserter(some), wanted, fixed);
-  for (const RowHead& at : some) between_left_ -= keys_of(at);
-  if (between_left_ < 0) return 0;
+  for (const RowHead& at : some) between_left_ -= keys_of(p_, b_, at);
+  if (between_left_ < 0) return kUnknown;
   const auto dims = static_cast<size_t>(p_.head_dim_v);
   std::vector<double> w(some.size() * dims);
   for (size_t i = 0; i < some.size(); ++i) weights(some[i], &w[i * dims]);

@@ -19,7 +19,8 @@ struct Together {
   // of the output's grid. Infinity: not known, the dimensions of a row are one.
   double along = 1, places = 1;
   double dims() const { return std::max(along, places); }
-  double rows = 0;  // pairs of rows add so much, of those whose rounding of P nobody can replay
+  // Pairs of rows add so much, of those whose rounding of P nobody can replay. Infinity: not known.
+  double rows = 0;
 };
 
 class Correlations {
@@ -33,13 +34,12 @@ class Correlations {
  private:
   void within(const std::vector<RowHead>&, const Weights&, Together&);
   double between(const std::vector<RowHead>&, const Weights&);
-  int64_t keys_of(RowHead at) const { return p_.requests[b_.value.rows[at.n].request].kv_len; }
   const Problem& p_;
   const OperandReader& operands_;
   const BoundedAttention& b_;
   const PRounding rounding_;
   const double offset_log2_;
-  int64_t within_left_, between_left_;  // keys that may be read
+  int64_t within_left_, long_left_, between_left_;  // keys that may be read
 };
 
 }  // namespace assay

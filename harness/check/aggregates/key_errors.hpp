@@ -21,6 +21,9 @@ struct RowHead {
   bool operator==(const RowHead&) const = default;
 };
 
+// Keys of the request that a row belongs to: what looking at the row costs, at most.
+int64_t keys_of(const Problem&, const BoundedAttention&, RowHead);
+
 // Variance of sum_d w_d e_d over what it would be with independent dimensions, for errors that come from
 // relative errors of the weights: sum_j p_j^2 (v_j . w)^2 / sum_d w_d^2 sum_j p_j^2 v_jd^2. Reads K and V of
 // every visible key.

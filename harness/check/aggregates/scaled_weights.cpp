@@ -87,12 +87,8 @@ std::vector<ScaledWeights::Sum> ScaledWeights::over(std::span<const RowHead> row
                                                     const Of& of_row) {
   std::vector<Sum> all(sums);
   if (!any_ || rows.empty()) return all;
-  const auto keys_of = [&](RowHead at) {
-    const RowId id = b_.value.rows[static_cast<size_t>(at.n)];
-    return p_.requests[static_cast<size_t>(id.request)].kv_len;
-  };
   double keys = 1;
-  for (const RowHead& at : rows) keys += static_cast<double>(keys_of(at));
+  for (const RowHead& at : rows) keys += static_cast<double>(keys_of(p_, b_, at));
   const double count = static_cast<double>(rows.size());
   const auto wanted =
       static_cast<size_t>(std::clamp(count * static_cast<double>(kKeysAsked) / keys, 2.0, count));
@@ -100,7 +96,7 @@ std::vector<ScaledWeights::Sum> ScaledWeights::over(std::span<const RowHead> row
   double looked_at = 0;
   for (size_t i = 0; i < wanted; ++i) {
     const RowHead at = rows[i * rows.size() / wanted];
-    keys_left_ -= keys_of(at);
+    keys_left_ -= keys_of(p_, b_, at);
     if (keys_left_ < 0 && i > 0) break;
     std::fill(one.begin(), one.end(), 0.0);
     of_row(at, of(at), one);
