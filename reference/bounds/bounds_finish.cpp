@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See bounds_finish.hpp; symbols and derivation in BOUNDS.md.
+// O of a row: see bounds_finish.hpp; symbols and derivation in BOUNDS.md. The LSE is in bounds_finish_lse.cpp.
 #include "reference/bounds/bounds_finish.hpp"
 
 #include <algorithm>
@@ -10,19 +10,22 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+
 // Share of its own term that the replayed rounding of P may reach before it counts as not random.
 constexpr double kSuspicious = 0.75;
+
 // A lean is small where all that roundings may do is so many times as much.
 constexpr double kSmallLean = 8;
-// An even rounding error on a mantissa of unknown size: h is the largest, the mean of its square is 0.54 h^2
-// (mantissas distributed as 1/x).
-constexpr double kMeanSquare = 0.54;
+
 // Weights of a row count as few numbers where P's grid has no more places for most of them.
 constexpr double kFewPlaces = 16;
+
 // Root mean square of what is left of a part, of whole ones.
 const double kRamp = 1 / std::sqrt(3.0);
+
 // What may round otherwise of all weight, over what it is where weights lie anywhere on the grid.
 constexpr double kGenericFlips = 4;
+
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
 double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
 
@@ -379,72 +382,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   return b;
 }
 
+template double RowBounds::turned(double, double) const;
 template ElementBounds<double> RowBounds::element(const ChannelFacts<double>&) const;
 template ElementBounds<Eight> RowBounds::element(const ChannelFacts<Eight>&) const;
-
-double RowBounds::lse_hard() const {
-  // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
-  double moved = remaining_hard_ > 0 ? -std::log1p(-lost_hard_) : kInf;
-  // However large errors are, a sum of weights moves no further than the weight that moves most (L16).
-  const double eps = model_.largest_eps();
-  if (!joint_ && t_.theta < 1 && eps < 1)
-    moved = std::min(moved,
-                     std::log1p(std::max(row_.largest, row_.sink_error)) / (1 - eps) - std::log1p(-t_.theta));
-  return moved + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
-}
-
-double RowBounds::updates_of_the_sum() const {
-  return (row_.declared ? z_.tile_shared : one_update() + z_.update_apart) * std::max(row_.updated, 0.0);
-}
-
-double RowBounds::lse_systematic() const {
-  const double chain = updates_of_the_sum();
-  double systematic = row_.systematic + row_.score_lean + row_.eps + chain + z_.top_rounding + z_.merge +
-                      merge_distance() + theta_systematic_ + 2 * kUnit * lse_size() +
-                      model_.log_error(lse_size());
-  if (joint_)
-    systematic += row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
-                  turned<double>(row_.flips, random_row_sum());
-  return systematic;
-}
-
-double RowBounds::lse_random() const {
-  if (row_.structured) return kInf;
-  double variance = row_.variance + square(z_.theta_sigma);
-  if (joint_) variance += row_.rounding_square * rounding_share_;
-  const double size = (lse_systematic() + kLambda * std::sqrt(variance)) * (1 + second_order_);  // L13
-  return size < 0.5 ? -std::log1p(-size) : kInf;
-}
-
-BoundPart RowBounds::lse_mostly() const {
-  double parts[kBoundParts] = {};
-  const auto add = [&](BoundPart part, double size) { parts[static_cast<size_t>(part)] += size; };
-  add(BoundPart::kScores, row_.systematic + row_.score_lean + kLambda * std::sqrt(row_.variance));
-  add(BoundPart::kExponential, row_.eps + updates_of_the_sum() + z_.top_rounding);
-  add(BoundPart::kMerge, z_.merge + merge_distance());
-  add(BoundPart::kRowSum, theta_systematic_ + kLambda * z_.theta_sigma);
-  add(BoundPart::kLogarithm, 2 * kUnit * lse_size() + model_.log_error(lse_size()));
-  if (joint_)
-    add(BoundPart::kRoundedP, row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0) +
-                                  turned<double>(row_.flips, random_row_sum()) +
-                                  kLambda * std::sqrt(row_.rounding_square * rounding_share_));
-  return static_cast<BoundPart>(std::max_element(parts, parts + kBoundParts) - parts);
-}
-
-double RowBounds::lse_bias() const {
-  // What the replayed rounding of P is known to add to a row sum of rounded P.
-  const double lean = joint_ && narrow_ ? std::max(std::fabs(row_.replayed_sum - 1), drift_) : 0;
-  const double size = (lse_systematic() + lean) * (1 + second_order_);
-  return !row_.structured && size < 0.5 ? -std::log1p(-size) : kInf;
-}
-
-double RowBounds::lse_sigma() const {
-  const double fp32 = kUnit * lse_size();
-  const double systematic = row_.systematic + row_.score_lean + row_.eps + z_.merge + z_.top_rounding +
-                            (joint_ && truncated_ ? 0.5 * row_.rounding : 0);
-  return std::sqrt(row_.variance + square(z_.theta_sigma) + square(fp32) +
-                   square(model_.log_error(lse_size()) / 4) / 3 + square(systematic / 3) +
-                   (joint_ ? kMeanSquare * row_.rounding_square * rounding_share_ : 0));
-}
 
 }  // namespace assay

@@ -16,6 +16,10 @@ namespace assay {
 // A row counts as structured when more than this share of its weight is on scores that repeat.
 inline constexpr double kRepeatedShare = 0.05;
 
+// An even rounding error on a mantissa of unknown size: h is the largest, the mean of its square is 0.54 h^2
+// (mantissas distributed as 1/x).
+inline constexpr double kMeanSquare = 0.54;
+
 // What a row needs besides its channels.
 struct RowFacts {
   bool keys = false;        // anything visible
