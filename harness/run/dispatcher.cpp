@@ -262,8 +262,8 @@ void Dispatcher::blame(const CaseRequest& request, const std::string& kernel, co
   on_row(row, {});
 }
 
-bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
-                     const std::atomic<bool>& stop) {
+bool Dispatcher::run_once(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
+                          const std::atomic<bool>& stop) {
   using How = Ended::How;
   std::vector<WantedKernel> left = request.kernels;
   struct Again {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -55,7 +56,11 @@ class Dispatcher {
   // Rates of the calibration, or measured on the device now; 0 where it failed, with the reason under
   // "missing".
   void measure_limits(const std::atomic<bool>& stop);
-  void use_limits(MeasuredLimits limits) { limits_ = std::move(limits); }  // measured elsewhere
+  // Measured elsewhere, where they can be measured again.
+  using MeasureLimits = std::function<MeasuredLimits(const std::atomic<bool>& stop)>;
+  void use_limits(const MeasureLimits& measure, const std::atomic<bool>& stop) {
+    limits_ = measure(stop), limits_elsewhere_ = measure;
+  }
   // Per scenario, for the kernels of its op. A kernel that ends the worker over the question, or does not
   // answer, has failed (ASSAY_FAILED) with that as its reason.
   // Given `only`, of these kernels alone, NAME(STAGE=KERNEL) among them.
@@ -84,7 +89,8 @@ class Dispatcher {
   // Rows in the order they become known. False when *stop ended it: the rows given so far are right, the
   // others do not exist. `starting` is told the kernel and stage before each (for progress). Every wanted
   // kernel gets a row, or a row per mode, whatever the worker says: one that is answered with something else
-  // is crashed.
+  // is crashed. A time that limits() rule out is a row after these were measured once more: where they rise,
+  // others used the device at the start, and the kernel is run again.
   using OnRow = std::function<void(const Row&, const Samples&)>;
   using OnStart = std::function<void(const std::string& kernel, const std::string& stage)>;
   bool run(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
@@ -101,6 +107,9 @@ class Dispatcher {
   };
   struct Ended;
   struct Suspects;
+  bool run_once(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+  // Measures them once more and keeps the larger of each; whether any is larger by more than noise.
+  bool limits_rise(const std::atomic<bool>& stop);
   void start_worker();
   void check_memory_limit(double limit_s) const;  // InputError when the limit is why none starts
   // Of `names`, those that are NAME(STAGE=KERNEL) of a kernel here, as kernels of their own.
@@ -124,9 +133,11 @@ class Dispatcher {
   std::unique_ptr<WorkerProcess> worker_;
   Ready ready_;
   std::optional<MeasuredLimits> limits_;
-  std::vector<std::string> ran_;   // kernels called in the present worker
-  std::set<std::string> stained_;  // of those, the ones that left something running
-  std::set<std::string> hangs_;    // kernels that hung alone: not waited for twice again
+  MeasureLimits limits_elsewhere_;
+  std::map<std::string, int> doubts_;  // by kernel: times that were not believed at once
+  std::vector<std::string> ran_;       // kernels called in the present worker
+  std::set<std::string> stained_;      // of those, the ones that left something running
+  std::set<std::string> hangs_;        // kernels that hung alone: not waited for twice again
   std::vector<std::string> unexplained_;
   int64_t log_start_ = 0;  // where the log stood when the present case began
 };

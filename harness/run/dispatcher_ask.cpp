@@ -18,11 +18,10 @@ namespace {
 
 using Kind = WorkerProcess::Event::Kind;
 
-// At most, and as many time limits of a case: loading a backend, initialising a device; measuring its limits.
+// At most, and as many time limits of a case: loading a backend, initialising a device.
 constexpr double kStartSeconds = 60, kStartLimits = 10;
 constexpr double kCalibrationSeconds = 600;  // of one instruction
 constexpr double kTimedSeconds = 300;        // of a judgement or some samples, beyond the limit of a case
-constexpr double kLimitsSeconds = 120, kLimitsLimits = 20;
 }  // namespace
 
 // A limit that somebody chose and without which the worker starts is bad input.
@@ -81,26 +80,6 @@ void Dispatcher::start_worker() {
 WorkerProcess& Dispatcher::worker() {
   if (!worker_) start_worker();
   return *worker_;
-}
-
-void Dispatcher::measure_limits(const std::atomic<bool>& stop) {
-  if (ready_.calibration) {
-    limits_ = ready_.calibration->limits;
-    return;
-  }
-  say(AskLimits{});
-  const Heard e = hear(std::min(kLimitsSeconds, kLimitsLimits * options_.timeout_s), &stop);
-  if (const auto* limits = std::get_if<LimitsAnswer>(&e.answer); e.kind == Kind::kMessage && limits) {
-    limits_ = limits->limits;
-    return;
-  }
-  // Not being able to measure is no reason not to check kernels.
-  limits_.emplace();
-  limits_->missing = {fmt::format("the worker {} while it measured the limits",
-                                  e.kind == Kind::kDied      ? "ended with " + e.text
-                                  : e.kind == Kind::kGarbage ? "said nonsense (" + e.text + ")"
-                                                             : "did not answer")};
-  worker_.reset();
 }
 
 template <class Wanted>

@@ -55,6 +55,11 @@ class Scripted : public ::testing::Test {
            "x\\\",\\\"kernel\\\":\\\"$1\\\","
            "\\\"outcome\\\":\\\"$2\\\",\\\"cache\\\":\\\"$3\\\"},\\\"samples\\\":[],\\\"short_of_memory\\\":$"
            "{4:-false}}\"; }\n"
+        << "too_fast() { say \"{\\\"event\\\":\\\"row\\\",\\\"row\\\":{\\\"scenario\\\":\\\"paged "
+           "x\\\",\\\"kernel\\\":\\\"$1\\\",\\\"outcome\\\":\\\"implausible\\\",\\\"check\\\":\\\"limits\\\","
+           "\\\"cache\\"
+           "\":\\\"$2\\\",\\\"launch\\\":\\\"eager\\\",\\\"reason\\\":\\\"fast\\\"},\\\"samples\\\":[],"
+           "\\\"short_of_memory\\\":false}\"; }\n"
         << "done_() { say '{\"event\":\"done\"}'; }\n"
         << "lost() { say '{\"event\":\"device_lost\",\"message\":\"sticky\"}'; sleep 300; }\n"
         << "echo x >>" << count << "\nn=$(wc -l <" << count << ")\n"
@@ -342,6 +347,60 @@ TEST_F(Scripted, LimitsThatAreNoneAreNotMeasured) {
   EXPECT_THAT(d.limits()->missing[0], HasSubstr("read_bytes_per_s is inf"));
   EXPECT_TRUE(run(d, {"a"}));
   EXPECT_EQ(outcomes(), (Texts{"a:passed"}));
+}
+
+// A worker's answer to the question for limits.
+std::string says_rate(double flops) {
+  LimitsAnswer said;
+  said.limits.limits.matrix_flops_bf16 = flops;
+  return "say '" + encode_message(WorkerAnswer(said), "event").dump() + "'; read -r request <&3; ";
+}
+
+// Limits of a device that others used at the start are too low; the kernel is not to blame.
+TEST_F(Scripted, ATimeThatLimitsRuleOutIsMeasuredAgainWhereTheyRise) {
+  Dispatcher d(worker({says_rate(2e14) + "start a check; row a passed cold; too_fast a hot; done_",
+                       says_rate(9e14) + "case $request in *cold*) start a check; row a again;; esac; "
+                                         "start a check; row a passed hot; done_; read -r request <&3; "
+                                         "start b check; too_fast b hot; done_",
+                       says_rate(5e14)}),
+               fileno(log), options);
+  d.measure_limits(stop);
+  EXPECT_TRUE(run(d, {"a"}, {"cold", "hot"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed:cold", "a:passed:hot"}));
+  EXPECT_EQ(d.limits()->limits.matrix_flops_bf16, 9e14);
+  rows.clear();
+  EXPECT_TRUE(run(d, {"b"}, {"hot"}));
+  EXPECT_EQ(outcomes(), (Texts{"b:implausible:hot"}));
+  EXPECT_EQ(d.limits()->limits.matrix_flops_bf16, 9e14) << "the larger of all measurements";
+}
+
+TEST_F(Scripted, ATimeThatLimitsRuleOutTwiceIsARowAndSoonBelievedAtOnce) {
+  const std::string again = says_rate(2e14) + "start a check; too_fast a hot; done_; read -r request <&3; ";
+  Dispatcher d(worker({again + "echo unasked >&2"}), fileno(log), options);
+  d.measure_limits(stop);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(run(d, {"a"}, {"hot"}));
+    EXPECT_EQ(rows.back().reason, "fast; measured once more, they say the same");
+  }
+  EXPECT_TRUE(run(d, {"a"}, {"hot"}));
+  EXPECT_EQ(rows.back().reason, "fast");
+  EXPECT_EQ(outcomes(), Texts(4, "a:implausible:hot"));
+}
+
+TEST_F(Scripted, LimitsOfElsewhereAreMeasuredAgainThere) {
+  Dispatcher d(worker({"start a check; too_fast a hot; done_; read -r request <&3; start a check; row a "
+                       "passed hot; done_"}),
+               fileno(log), options);
+  double rate = 1e14;
+  d.use_limits(
+      [&](const std::atomic<bool>&) {
+        MeasuredLimits said;
+        said.limits.matrix_flops_bf16 = rate *= 3;
+        return said;
+      },
+      stop);
+  EXPECT_TRUE(run(d, {"a"}, {"hot"}));
+  EXPECT_EQ(outcomes(), (Texts{"a:passed:hot"}));
 }
 
 TEST(Unanswered, ARowPerModeOrOneForAll) {

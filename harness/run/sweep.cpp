@@ -268,7 +268,11 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
       if (is_installed(arm->path) || arm->dispatcher.calibration())
         arm->dispatcher.measure_limits(stop);
       else
-        arm->dispatcher.use_limits(limits_beside(arm->dispatcher.device(), log_fd, options_, stop));
+        arm->dispatcher.use_limits(
+            [this, log_fd, device = arm->dispatcher.device()](const std::atomic<bool>& halt) {
+              return limits_beside(device, log_fd, options_, halt);
+            },
+            stop);
     }
 }
 
