@@ -87,7 +87,7 @@ def torch_block(folder: pathlib.Path) -> list[str]:
 def table(folder: pathlib.Path) -> str:
     decode = [row for part in sorted(folder.glob("peers_decode*")) for row in rows_of(part)]
     blocks = [block(decode, "time_us", "us: L2 clean / dirty / in a graph")] if decode else []
-    prefill = rows_of(folder / "peers_prefill")
+    prefill = [row for name in ("peers_prefill*", "peers_paged_prefill") for part in sorted(folder.glob(name)) for row in rows_of(part)]
     if prefill:
         blocks.append(block(prefill, "tflops", "TFLOP/s"))
     if torch := torch_block(folder):

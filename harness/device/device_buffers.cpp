@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/device/staging.hpp"
 
 namespace assay {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t kPage = 4096;
 // Buffers are compared in pieces, so that checking a large cache does not double its memory.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
+static_assert(kPieceBytes <= Staging::kBytes);
 
 }  // namespace
 
@@ -63,10 +65,18 @@ void DeviceBuffers::upload(int buffer) {
 }
 
 void DeviceBuffers::upload(int buffer, int64_t from, int64_t to) {
-  char error[512] = "";
-  if (backend_.table()->copy_to_device(allocations_[buffer].raw + from, set_[buffer].raw() + from, to - from,
-                                       error, sizeof(error)) != ASSAY_OK)
-    fail("copy to the device", error);
+  const Staging staging(to - from);
+  std::byte* const staged = staging.area();
+  const int64_t piece = staged != nullptr ? Staging::kBytes : std::max<int64_t>(to - from, 1);
+  for (int64_t at = from; at < to; at += piece) {
+    const int64_t bytes = std::min(piece, to - at);
+    const std::byte* source = set_[buffer].raw() + at;
+    if (staged != nullptr) copy_bytes(staged, source, bytes), source = staged;
+    char error[512] = "";
+    if (backend_.table()->copy_to_device(allocations_[buffer].raw + at, source, bytes, error,
+                                         sizeof(error)) != ASSAY_OK)
+      fail("copy to the device", error);
+  }
 }
 
 void DeviceBuffers::to_host(void* to, int buffer, int64_t offset, int64_t bytes) const {
@@ -92,16 +102,17 @@ void DeviceBuffers::accept(int buffer) {
 std::string DeviceBuffers::change(int buffer) const {
   const GuardedBuffer& host = set_[buffer];
   const int64_t front = host.payload() - host.raw();
-  std::vector<std::byte> piece;
+  std::vector<std::byte> own;
   for (const ByteRange& held : host.held()) {
     const int64_t end = std::min(held.end, front + host.bytes());
     for (int64_t at = std::max(held.begin, front); at < end; at += kPieceBytes) {
       const int64_t bytes = std::min(kPieceBytes, end - at);
-      piece.resize(bytes);
-      to_host(piece.data(), buffer, at, bytes);
-      const std::byte* expected = host.raw() + at;
-      if (std::memcmp(piece.data(), expected, bytes) == 0) continue;
-      const auto first = std::mismatch(piece.begin(), piece.end(), expected).first - piece.begin();
+      const Staging staging(bytes);
+      std::byte* piece = staging.area();
+      if (piece == nullptr) own.resize(bytes), piece = own.data();
+      to_host(piece, buffer, at, bytes);
+      const int64_t first = first_difference(piece, host.raw() + at, bytes);
+      if (first < 0) continue;
       return fmt::format("{} (first at byte {} of {})", set_.name(buffer), at - front + first, host.bytes());
     }
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "harness/device/backend.hpp"
+#include "harness/device/staging.hpp"
 #include "harness/device/testing/small_problem.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -136,6 +137,25 @@ TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
   device.upload();  // repairs operands with their guards
   EXPECT_THAT(device.changed_inputs(), IsEmpty());
   EXPECT_THAT(device.broken_guards(), IsEmpty());
+}
+
+TEST_F(DeviceCaseTest, LargeBuffersTravelInPieces) {
+  Problem problem = testkit::small_problem();
+  problem.requests = {{1, 250000}};  // K and V: 34 MiB each
+  place_pages(problem);
+  const Inputs inputs = build_inputs(problem);
+  const Staging::Unlocked staged;
+  DeviceCase device(backend_, inputs, {0});
+  EXPECT_THAT(device.changed_inputs(), IsEmpty());
+  const int64_t bytes = inputs.buffers[static_cast<int>(Operand::kK)].bytes();
+  ASSERT_GT(bytes, Staging::kBytes + 5);
+  auto* const k = static_cast<char*>(device.tensors()->k.data);
+  for (const int64_t at : {bytes - 1, Staging::kBytes + 5, int64_t{7}}) {
+    k[at] ^= 1;
+    EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr(fmt::format("k (first at byte {} of", at))));
+  }
+  device.upload();
+  EXPECT_THAT(device.changed_inputs(), IsEmpty());
 }
 
 TEST_F(DeviceCaseTest, UploadTakesTheCurrentContents) {
