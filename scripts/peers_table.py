@@ -63,7 +63,8 @@ def block(rows: list[dict], key: str, head: str) -> list[str]:
     scenarios: dict[str, list[dict]] = {}
     for row in rows:
         row["column"] = column_of(row["kernel"])
-        scenarios.setdefault(row["scenario"].replace(Q_CODES, K_CODES), []).append(row)
+        shown = row["scenario"].replace(Q_CODES, K_CODES) if key == "time_us" else row["scenario"]
+        scenarios.setdefault(shown, []).append(row)
     for scenario, own in scenarios.items():
         limit = next((f"{float(r['limit_percent']):.0f} %" for r in own if r["column"] == "ours" and r["limit_percent"]), "")
         cells = [re.sub(r" seed=\d+", "", scenario), *(cell(own, c, key) for c in columns), ratios(own), limit]

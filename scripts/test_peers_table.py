@@ -38,10 +38,11 @@ def test_prefill_and_torch(tmp_path):
     (tmp_path / "torch_16_16_128_128.txt").write_text(
         "torch 2.11, GPU, prefill_auto_sm90, heads 16/16 of 128, median\nformat mask\n"
         "bf16   causal      16   1024      0.10     600000.0     500000.0          0.0   1.20   1.0e-02\n")
-    folder_of(tmp_path, "peers_prefill_codes", f"{line.replace(' h=16', ' h=8')},prefill_auto_sm90,passed,dirty,eager,100,500,50")
+    codes = "prefill h=8 q=fp8_e4m3:request_head kv=fp8_e4m3:request_head batch=16q1k seed=21"
+    folder_of(tmp_path, "peers_prefill_codes", f"{codes},prefill_auto_sm90,passed,dirty,eager,100,500,50")
     folder_of(tmp_path, "peers_paged_prefill", "paged batch=4q4k seed=21,paged_auto_sm90,passed,dirty,eager,100,400,40")
     text = peers_table.table(tmp_path)
-    assert "| prefill h=8 batch=16q1k | 500 |  |  | 50 % |" in text
+    assert "| prefill h=8 q=fp8_e4m3:request_head kv=fp8_e4m3:request_head batch=16q1k | 500 |  |  | 50 % |" in text
     assert "| paged batch=4q4k | 400 |  |  | 40 % |" in text
     assert "| prefill h=16 batch=16q1k | 600 | 660 | 0.90 | 50 % |" in text
     assert "| 16/16 of 128 | causal | 16 x 1024 | 600 | 500 |  | 1.20 |" in text
