@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// O of a row: see bounds_finish.hpp; symbols and derivation in BOUNDS.md. The LSE is in bounds_finish_lse.cpp.
+// O of a row: see bounds_finish.hpp; symbols and derivation in BOUNDS.md. The LSE is in
+// bounds_finish_lse.cpp.
 #include "reference/bounds/bounds_finish.hpp"
 
 #include <algorithm>

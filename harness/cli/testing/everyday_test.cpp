@@ -51,6 +51,26 @@ TEST_F(Everyday, SuitesThatTravelWithTheProgramAreItsOwn) {
   EXPECT_EQ(std::count(listed.out.begin(), listed.out.end(), '\n'), 1) << listed.out;
 }
 
+// Threads that wait for others must not spin beside other work, and must where their times count; what a user
+// sets holds. The workers' OpenMP (GCC's) says how long its threads spin.
+TEST_F(Everyday, ThreadsOfWorkersSpinOnlyWhereTheyAreTimed) {
+  const auto spins = [&](const std::string& environment, std::vector<std::string> words) {
+    const std::string out = path(words[0] + std::to_string(environment.size()));
+    for (const std::string& word : {kLine, std::string("--quiet"), std::string("--out"), out})
+      words.push_back(word);
+    words.insert(words.end(), {"--backend", "cpu", "--kernel", "paged_naive_cpu"});
+    EXPECT_EQ(run_shell("OMP_DISPLAY_ENV=verbose " + environment + " " + shell(words)).code, 0);
+    const std::string log = read_text(out + "/worker.log");
+    const size_t at = log.find("GOMP_SPINCOUNT");
+    return at == std::string::npos ? std::string() : log.substr(at, log.find('\n', at) - at);
+  };
+  const std::string checked = spins("", {"check"});
+  if (checked.empty()) GTEST_SKIP() << "another OpenMP";
+  EXPECT_THAT(checked, HasSubstr("'0'"));
+  EXPECT_THAT(spins("OMP_WAIT_POLICY=active", {"check"}), Not(HasSubstr("'0'")));
+  EXPECT_THAT(spins("env -u OMP_WAIT_POLICY", {"bench", "--max-seconds", "0.05"}), Not(HasSubstr("'0'")));
+}
+
 TEST_F(Everyday, RerunRunsWhatFailedWithTheOptionsOfTheRun) {
   const std::string other = "paged h=4/2 d=64 batch=3q1s40";
   ASSERT_EQ(
