@@ -66,8 +66,12 @@ GPU_INLINE void find_targets(const StoreRows& a, const StoredPlane& plane, const
   }
 }
 
-// grid = (tiles of rows, panels of columns, planes).
-template <By kBy, int32_t kFrom, int32_t kTo>
+// From so many rows on each scale of a row is written by a thread of its own; before, by as few as can: they
+// are done sooner, and nothing waits for their stores.
+constexpr int64_t kManyRows = 2048;
+
+// grid = (tiles of rows, panels of columns, planes). kMany: kManyRows and more, of kDeep chunks at least.
+template <By kBy, int32_t kFrom, int32_t kTo, bool kMany = false>
 __global__ GPU_BOUNDS(kThreads,
                       resident(kBy) - kBlocksLess) void store_columns(GPU_PARAMETER StoreRows parameter) {
   const StoreRows& a = GPU_ARGUMENT(parameter);
@@ -122,6 +126,14 @@ __global__ GPU_BOUNDS(kThreads,
     uint4 next[kDeep] = {};
     load(first + kDeep * at.step, next);
     const auto found = [&](const float(&scale)[kDeep]) {
+      if constexpr (kMany) {
+        const int own = at.dim / kChunk, row = first + own * at.step;
+        float its = scale[0];
+#pragma unroll
+        for (int i = 1; i < kDeep; ++i) its = own == i ? scale[i] : its;
+        if (own < kDeep && row < limit && target[row] >= 0) scale_to[scale_at[row]] = its;
+        return;
+      }
 #pragma unroll
       for (int i = 0; i < kDeep; ++i) {
         const int row = first + i * at.step;
@@ -181,7 +193,11 @@ gpu::Status launch_store_columns(const StoreRows& call, gpu::Stream stream) {
   StoreRows a = call;
   const dim3 grid = columns_grid(a);
   const int threads = std::max(a.plane[0].columns.threads, a.planes == 2 ? a.plane[1].columns.threads : 0);
+  bool many = a.rows >= kManyRows;
+  for (int i = 0; i < a.planes; ++i) many = many && a.plane[i].dims >= kDeep * kChunk;
   return pick_codes(a.plane[0], [&](auto by, auto from, auto to) {
+    if constexpr (by() == By::kRow)
+      if (many) return gpu::launch(store_columns<by(), from(), to(), true>, grid, threads, 0, stream, a);
     return gpu::launch(store_columns<by(), from(), to()>, grid, threads, 0, stream, a);
   });
 }

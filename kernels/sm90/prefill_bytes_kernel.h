@@ -50,6 +50,7 @@ struct ByteInstance {
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
   static constexpr int kTokenBytes = 2 * kDim;
   static constexpr bool kTurned = true, kWide = false;
+  static constexpr int kLateHalves = 0, kEarlyHalves = kHalves;  // of Q
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];

@@ -14,8 +14,9 @@
 // one has the unit of exponentials while the other's products and sums run. One pipeline across tiles: the
 // last O of a tile and the first S of the next are issued together, the work item is read under the one and O
 // is stored under the other. Sums of S become the A operand P as they lie. The mask costs nothing in tiles
-// whose keys every row sees. Wide heads: one Q buffer, no turns, tiles one by one. What each decision cost or
-// brought: VARIANTS.md.
+// whose keys every row sees. Wide heads: one Q buffer, no turns, tiles one by one; 256 columns: late_full and
+// late_empty of the halves of Q in which O is staged, so that all else of the next tile comes under the last
+// products and the store. What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -36,7 +37,7 @@ using namespace sm90;
 template <class I, bool kHalf, bool kPaged, bool kCap>
 __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, typename I::Shared& sh,
                                int wg) {
-  constexpr int kKeys = I::kKeys, kDim = I::kDim, kValueDim = I::kValueDim;
+  constexpr int kKeys = I::kKeys, kValueDim = I::kValueDim;
   // By a shuffle: what depends on the warp alone then needs no register of each thread.
   const int warp = __shfl_sync(~0u, threadIdx.x % 128 / 32, 0), lane = threadIdx.x % 32;
   float o[kValueDim / 2], s[kKeys / 2];
@@ -76,10 +77,10 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     pin(probability);
     mma_fence();
   };
-  auto start_scores = [&] {  // S = Q K^T
+  auto multiply_scores = [&](auto from, auto to) {  // S = Q K^T, of 64 columns each
     const uint32_t dk = desc_k + k.stage * (I::kTileBytes >> 4);
     const uint32_t dq = desc_q + items.query() * (I::kQueryBytes >> 4);
-    SM90_UNROLL for (int i = 0; i < kDim / 16; ++i) {
+    SM90_UNROLL for (int i = 4 * from.value; i < 4 * to.value; ++i) {
       const uint32_t a = dq + ((i / 4 * (I::kRows * 128) + i % 4 * 32) >> 4);
       const uint32_t b = dk + ((i / 4 * (kPaged ? 1024 : I::kHalfTile) + i % 4 * 32) >> 4);
       if (i == 0)
@@ -87,6 +88,12 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       else
         Scores::next(s, a, b);
     }
+  };
+  constexpr std::integral_constant<int, 0> kFirst;
+  constexpr std::integral_constant<int, I::kEarlyHalves> kEarly;
+  constexpr std::integral_constant<int, I::kHalves> kAll;
+  auto start_scores = [&] {
+    multiply_scores(kFirst, kAll);
     mma_commit();
   };
   auto start_values = [&] {  // O += P V
@@ -143,8 +150,8 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs; for all columns or
     // 64 at a time.
     constexpr int kHalfStep = I::kStagedInQuery ? I::kRows * 128 : 2048, kAtOnce = I::kStagedHalves;
-    const unsigned char* const from =
-        I::kStagedInQuery ? sh.q[0] + slice * 2048 : sh.o + slice * 2048 * kAtOnce;
+    const unsigned char* const from = I::kStagedInQuery ? sh.q[0] + I::kEarlyHalves * kHalfStep + slice * 2048
+                                                        : sh.o + slice * 2048 * kAtOnce;
     const uint32_t to = shared_address(from), line = to + (lane % 16) * 128;
     SM90_UNROLL for (int half = 0; half < I::kValueHalves; half += kAtOnce) {
       store_wait_read();  // of what was staged before
@@ -222,7 +229,12 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     clear_o();
     wait_tile(sh.k_full[k.stage], k.phase);
     mma_fence();
-    start_scores();
+    multiply_scores(kFirst, kEarly);
+    if constexpr (I::kLateHalves > 0) {
+      wait_tile(sh.late_full, items.count & 1);
+      multiply_scores(kEarly, kAll);
+    }
+    mma_commit();
     mma_wait<0>();
     first_softmax();
   };
@@ -242,7 +254,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       if (!work.valid) return;
       first_step(work);  // read once more for the end: no register is free to keep it
       other_steps();
-      if constexpr (!I::kStagedInQuery) release(sh.q_empty[0]);  // the next Q comes under what is left
+      release(sh.q_empty[0]);  // the next Q comes under what is left
       last_values();
       values_done();
       if constexpr (I::kStagedInQuery) named_sync(1 + wg, 128);  // no warp of this group reads Q any more
@@ -250,7 +262,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       if constexpr (I::kStagedInQuery) {
         store_wait_read();
         __syncwarp();
-        release(sh.q_empty[0]);
+        release(sh.late_empty);
       }
     }
   } else {

@@ -24,8 +24,8 @@ namespace {
 
 using namespace sm90;
 
-// kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer, in which O is staged,
-// and do not overlap the end of a tile with the beginning of the next.
+// kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer, in the last halves of
+// which the widest stage O, and do not overlap the end of a tile with the beginning of the next.
 template <int kDimQk, int kDimV, int kTileRows = kPrefillRows>
 struct PrefillInstance {
   static constexpr int kDim = kDimQk, kValueDim = kDimV;
@@ -50,7 +50,9 @@ struct PrefillInstance {
   // 0: none do.
   static constexpr int kAhead = kDimQk == 64 ? 0 : kDimQk > 192 ? 8 : 12;
   static constexpr bool kStagedInQuery = kDimQk > 192;
-  static constexpr int kStagedHalves = kWide && !kStagedInQuery ? 1 : kValueHalves;  // of O at a time
+  static constexpr int kStagedHalves = kStagedInQuery ? 2 : kWide ? 1 : kValueHalves;  // of O at a time
+  // Of Q: those in which O is staged are free last, the others as soon as the last S is known.
+  static constexpr int kLateHalves = kStagedInQuery ? kStagedHalves : 0, kEarlyHalves = kHalves - kLateHalves;
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];
@@ -59,6 +61,7 @@ struct PrefillInstance {
     Work work[kWorkSlots];
     uint64_t found, taken;  // the next work item; a work item whose copies begin
     uint64_t q_full[kQueries], q_empty[kQueries];
+    uint64_t late_full, late_empty;  // of the halves of Q in which O is staged
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
     uint64_t turn[kTurns ? kConsumers : 1];
     uint64_t v_raw[kStages];  // V that must be cleared in part before it is full
@@ -151,6 +154,9 @@ __device__ inline void init_producers(typename I::Shared& sh) {
     barrier_init(shared_address(&sh.q_full[i]), 1);
     barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
   }
+  if constexpr (I::kLateHalves > 0)
+    barrier_init(shared_address(&sh.late_full), 1),
+        barrier_init(shared_address(&sh.late_empty), 4 * I::kConsumers);
   barrier_init(shared_address(&sh.found), 1), barrier_init(shared_address(&sh.taken), 1);
   if constexpr (!I::kTurned)
     for (int i = 0; i < I::kStages; ++i) barrier_init(shared_address(&sh.v_raw[i]), 1);
@@ -174,14 +180,21 @@ __device__ inline void finish_numbers(const PrefillCall& p, int lane) {
   }
 }
 
-template <class I>
+template <class I, int kFrom = 0, int kTo = I::kEarlyHalves>
 __device__ inline void copy_query(const PrefillMaps& maps, const Work& w, const void* to, uint32_t bar,
                                   int token) {
   if (elect()) {
-    barrier_expect(bar, I::kQueryBytes);
-    SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
+    barrier_expect(bar, (kTo - kFrom) * I::kRows * 128);
+    SM90_UNROLL for (int i = kFrom; i < kTo; ++i)
         load_box(shared_address(to) + i * I::kRows * 128, &maps.q, bar, 64 * i, w.head, token, kEvictFirst);
   }
+}
+// The halves that become free last, `count` tiles of rows in.
+template <class I>
+__device__ inline void copy_late_query(const PrefillMaps& maps, const Work& w, typename I::Shared& sh,
+                                       uint32_t count, int token) {
+  barrier_wait_asleep(shared_address(&sh.late_empty), ~count & 1);
+  copy_query<I, I::kEarlyHalves, I::kHalves>(maps, w, sh.q[0], shared_address(&sh.late_full), token);
 }
 
 // Warp 1: work items, each looked for when the copies of the one before begin.
@@ -226,13 +239,17 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
     const Work work = read_work(sh.work[items.slot()], lane);
     if (!work.valid) copy_value();
     const uint32_t full = shared_address(&sh.q_full[items.query()]);
-    barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
+    const auto query = [&] {
+      barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
+      if (!work.valid) return;
+      if (lane == 0) barrier_arrive(shared_address(&sh.taken));
+      copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + work.row);
+    };
+    if (I::kLateHalves == 0 || !work.valid) query();
     if (!work.valid) {
       if (lane == 0) barrier_arrive(full);
       break;
     }
-    if (lane == 0) barrier_arrive(shared_address(&sh.taken));
-    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + work.row);
     const int head = work.head / p.group;
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       const int key = work.first_key + n * I::kKeys;
@@ -240,7 +257,12 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
       copy_tile<I, I::kHalves>(&maps.k, sh.k[k.stage], shared_address(&sh.k_full[k.stage]), head, key);
       beside(work, n, k.stage);
       k.next();
+      if (I::kLateHalves > 0 && n == work.top_tile) query();
       copy_value();
+      if constexpr (I::kLateHalves > 0) {  // all else that is free goes first
+        if (n == max(work.bottom_tile, work.top_tile - 1))
+          copy_late_query<I>(maps, work, sh, items.count, work.first_row + work.row);
+      }
       v_due = true, v_head = head, v_key = key, v_whole = whole<I>(work, n);
       if (I::kTurned) copy_value();
     }
@@ -266,11 +288,16 @@ __device__ inline void copy_key_pages(const PrefillMaps& maps, const PrefillCall
       break;
     }
     if (lane == 0) barrier_arrive(shared_address(&sh.taken));
-    copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + token_of<true>(p, work.row));
+    const int token = work.first_row + token_of<true>(p, work.row);
+    copy_query<I>(maps, work, sh.q[items.query()], full, token);
     for (int n = work.top_tile; n >= work.bottom_tile; --n, k.next()) {
       pages.next(p, work, n);
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
       pages.copy(sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
+      if constexpr (I::kLateHalves > 0) {
+        if (n == max(work.bottom_tile, work.top_tile - 1))
+          copy_late_query<I>(maps, work, sh, items.count, token);
+      }
     }
   }
 }
