@@ -51,6 +51,8 @@ def main() -> int:
     print(f"{'fault':28}killed by ({options.lanes} lanes)")
     for number, line in enumerate(lines, 1):
         tried = [n for n in healthy + alive if ops[n] == line.removeprefix("--graphs ").split()[0]]
+        if not tried:  # none would mean all
+            continue
         for name, (outcome, reason) in check(options.assay, options.library, line, tried).items():
             if name in healthy:
                 # Of whole steps each pipeline takes its own, and so does a kernel for one chip of shapes.
