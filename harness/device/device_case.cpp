@@ -53,7 +53,12 @@ struct DeviceCase::Impl {
     }
     pattern[0] ^= 1;                         // and what is copied from here is no unwritten output
     if (filled != std::to_array(pattern)) {  // repeated calls find it as it was
-      for (int64_t i = 0; i < host.bytes(); ++i) host.payload()[i] = static_cast<std::byte>(pattern[i % 4]);
+      std::byte* const to = host.payload();
+      const int64_t bytes = host.bytes();
+      std::memcpy(to, pattern, static_cast<size_t>(std::min<int64_t>(4, bytes)));
+      // What is there once more, behind it.
+      for (int64_t done = 4; done < bytes; done *= 2)
+        std::memcpy(to + done, to, static_cast<size_t>(std::min(done, bytes - done)));
       filled = std::to_array(pattern);
     }
     const int64_t front = host.payload() - host.raw();
