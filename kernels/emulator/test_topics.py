@@ -59,6 +59,23 @@ def test_every_nth_of_each_op_and_never_none():
     assert topics.select("a", ["step n=1", "step n=2"] + ranks, 11, 1) == ["step n=2"] + ranks[-2:]
 
 
+def test_rare_values_are_shown_first_and_by_turns():
+    pools = {"a": [f"paged mask=full d=64 batch={i}q1 seed={i}" for i in range(9)] + ["paged mask=tree d=64 seed=1", "paged mask=tree d=80 cap=3"],
+             "steps_smoke": ["step never=asked"], "b": ["prefill d=64", "paged mask=full cap=4"]}
+    order = [("a", pools["a"][10]), ("a", pools["a"][0]), ("b", "prefill d=64"), ("b", "paged mask=full cap=4")]
+    assert topics.spread(pools, 9, 0) == set(order[0::2])
+    assert topics.spread(pools, 9, 1) == set(order[1::2]), "and no line that shows nothing new"
+    assert topics.spread(pools, 1, 0) == set(order[:1])
+    assert topics.spread(pools, 0, 0) == set()
+
+
+def test_ops_of_few_lines_are_taken_more_often():
+    lines = [f"paged n={i}" for i in range(300)] + [f"prefill n={i}" for i in range(20)] + ["merge n=0", "merge n=1"]
+    chosen = topics.select("a", lines, 67, 1, 3)
+    assert chosen == [f"paged n={i}" for i in (1, 68, 135, 202, 269)] + ["prefill n=1", "prefill n=7", "prefill n=13", "prefill n=19", "merge n=0", "merge n=1"]
+    assert topics.select("a", lines, 67, 1) == chosen[:5] + ["prefill n=1", "merge n=1"]
+
+
 def test_phases_are_taken_whole_and_their_edges_less_often():
     lines = [f"step n={i}" for i in range(8)]
     assert topics.select("steps_smoke", lines, 4, 1) == lines
@@ -67,6 +84,9 @@ def test_phases_are_taken_whole_and_their_edges_less_often():
 
 
 def test_counts_per_kernel_and_topic(run):
+    done = run({"p_gpu": ("paged", "passed"), "f_gpu": ("prefill", "passed")}, "--every", "100", "--spread", "2")
+    table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert table["a"] == ["2", "0", "10"] and table["b"] == ["2", "0", "1"], "the first of each op; of the four with rare values the third, the first is there already"
     done = run({"p_gpu": ("paged", "passed"), "f_gpu": ("prefill", "passed")}, "--largest", "1e6", "--every", "3")
     assert done.returncode == 0, done.stderr
     table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
