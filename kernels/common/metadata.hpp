@@ -302,8 +302,16 @@ ASSAY_TEAM void decode_metadata(const MetadataOperands& m, int64_t r, const Team
     m.out_cu_kv.at(r) = static_cast<int32_t>(before);
     m.out_len.at(r) = length(r);
   }
-  for (int32_t i = team.thread(); i < pages_of(m, length(r)); i += team.threads())
-    m.out_table.at(r, i) = page_of(m, r, i);
+  // Some are asked for before any is written: a load may not pass a store that could be to its place.
+  constexpr int32_t kAhead = 8;
+  const int32_t pages = pages_of(m, length(r)), stride = team.threads();
+  for (int32_t first = team.thread(); first < pages; first += kAhead * stride) {
+    int32_t page[kAhead];
+    for (int32_t j = 0; j < kAhead; ++j)
+      page[j] = first + j * stride < pages ? page_of(m, r, first + j * stride) : 0;
+    for (int32_t j = 0; j < kAhead; ++j)
+      if (first + j * stride < pages) m.out_table.at(r, first + j * stride) = page[j];
+  }
 }
 
 // Whether attention to a prefix of so many keys as one request of all rows takes fewer waves of blocks, in
