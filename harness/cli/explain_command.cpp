@@ -271,6 +271,7 @@ int explain_command(const ExplainArguments& a) {
   // Children first, also for the lines beside it, whether they are looked at or not.
   LinesBeside beside(print(scenario), backend, a.kernel, options);
   const Evidence evidence = capture(print(scenario), problem, backend, a.kernel, options);
+  beside.take_order(evidence);
   const Explanation x = explain(evidence, a.without, std::ref(beside));
   const nlohmann::json json = explanation_json(x, problem);
   if (a.json != "-")

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "harness/explain/order_calls.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/testing/mistakes.hpp"
@@ -90,6 +91,43 @@ TEST(Composed, PartsOfWhichEveryOtherOneIsOverwritten) {
       three);
   EXPECT_THAT(text, HasSubstr("parts of even number that another follows left out"));
   EXPECT_THAT(text, HasSubstr("so        a split is missing from the merge"));
+}
+
+// Three running states of tiles of 48 keys, which calls showed, joined one after the other: the last one's
+// row sum joins with the weight of its output alone.
+TEST(Composed, AJoinOfRunningStates) {
+  const Mistakes make = [](const Problem&, Rules& rules) {
+    rules.arithmetic.tile_keys = 48;
+    rules.cut = {.states = 3, .states_merge = true};
+    rules.edit_parts = [](const Scene&, std::vector<SplitPart>& parts) {
+      if (parts[1].lse == -std::numeric_limits<double>::infinity()) return;
+      double top = -std::numeric_limits<double>::infinity(), right = 0, wrong = 0;
+      for (const SplitPart& p : parts) top = std::max(top, p.maximum);
+      for (size_t i = 0; i < parts.size(); ++i) {
+        right += std::exp(parts[i].lse - top);
+        wrong += std::exp(parts[i].lse - (i == 1 ? parts[i].maximum : top));
+      }
+      for (SplitPart& p : parts) {
+        p.lse += std::log(wrong / right);
+        for (double& x : p.o) x *= right / wrong;
+      }
+    };
+  };
+  const auto seen = std::make_shared<OrderSeen>();
+  seen->known = true;
+  seen->layout = {48, 1, 0, {.states = 3}, "", 0, nullptr};
+  Evidence here = fabricated(kRagged, kFake, make, {}),
+           there = fabricated(second_line(kRagged), kFake, make, {});
+  here.order = there.order = seen;
+  const Explanation x =
+      explain(here, {}, [&](BesideLine which) { return which == BesideLine::kSecond ? &there : nullptr; });
+  const std::string text = explanation_text(x, here.problem, 5, false);
+  EXPECT_THAT(text,
+              HasSubstr("the row sum of what joins not weighted in the last join, the second one last"));
+  EXPECT_THAT(text, HasSubstr("so        splits are merged without their maxima"));
+  // Nobody has seen them: nothing is said.
+  here.order = there.order = nullptr;
+  EXPECT_FALSE(sure(explain(here, {}, [&](BesideLine) { return &there; }).ranking));
 }
 
 // Blocks of rows of any size, and whatever lies on one side of a number.

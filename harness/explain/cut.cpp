@@ -32,36 +32,55 @@ PartsOf::PartsOf(const Rules& rules, const KeyRange& cut)
     tiles_ = std::max(0, (keys_ + tile_keys_ - 1) / tile_keys_ - first_);
   }
   if (split_keys_ > 0) {
-    count_ = std::max(1, (keys_ + split_keys_ - 1) / split_keys_);
-    return;
+    parts_ = std::max(1, (keys_ + split_keys_ - 1) / split_keys_);
+  } else {
+    parts_ = std::max(1, rules.arithmetic.splits);
+    if (cut_.all_or_one && tiles_ < parts_) parts_ = 1;
+    if (cut_.least > 0)
+      parts_ = std::clamp((cut_.least_met ? tiles_ : tiles_ + cut_.least - 1) / cut_.least, 1, parts_);
   }
-  count_ = std::max(1, rules.arithmetic.splits);
-  if (cut_.all_or_one && tiles_ < count_) count_ = 1;
-  if (cut_.least > 0)
-    count_ = std::clamp((cut_.least_met ? tiles_ : tiles_ + cut_.least - 1) / cut_.least, 1, count_);
+  count_ = parts_;
+  if (cut_.states <= 1 || tile_keys_ <= 0) return;
+  if (cut_.states_merge) count_ = parts_ * cut_.states;
+  begins_.assign(parts_, -1);
+  for (int32_t t = first_; t < first_ + tiles_; ++t)
+    if (int32_t& begin = begins_[std::min(parts_ - 1, dealt(t * tile_keys_))]; begin < 0) begin = t;
+}
+
+int32_t PartsOf::turn(int32_t position) const {
+  if (begins_.empty()) return 0;
+  const int32_t begin = begins_[std::clamp(dealt(position), 0, parts_ - 1)];
+  return std::max(0, tile(position) - begin) % cut_.states;
 }
 
 int32_t PartsOf::of(int32_t position) const {
+  return cut_.states_merge && !begins_.empty() ? dealt(position) * cut_.states + turn(position)
+                                               : dealt(position);
+}
+
+int32_t PartsOf::state(int32_t position) const { return cut_.states_merge ? 0 : turn(position); }
+
+int32_t PartsOf::dealt(int32_t position) const {
   if (split_keys_ > 0) return position / split_keys_;
-  if (count_ == 1) return 0;
+  if (parts_ == 1) return 0;
   const int32_t at = std::clamp(tile(position) - first_, 0, std::max(0, tiles_ - 1));
-  if (cut_.interleaved) return at % count_;
-  if (cut_.whole) return std::min(count_ - 1, at / std::max(1, (tiles_ + count_ - 1) / count_));
+  if (cut_.interleaved) return at % parts_;
+  if (cut_.whole) return std::min(parts_ - 1, at / std::max(1, (tiles_ + parts_ - 1) / parts_));
   if (cut_.rest_first) {
-    const int32_t each = tiles_ / count_, more = tiles_ % count_;
+    const int32_t each = tiles_ / parts_, more = tiles_ % parts_;
     return at < more * (each + 1) ? at / (each + 1)
-                                  : std::min(count_ - 1, more + (at - more * (each + 1)) / std::max(1, each));
+                                  : std::min(parts_ - 1, more + (at - more * (each + 1)) / std::max(1, each));
   }
-  for (int32_t s = 0; s + 1 < count_; ++s)
-    if (at < static_cast<int64_t>(tiles_) * (s + 1) / count_) return s;
-  return count_ - 1;
+  for (int32_t s = 0; s + 1 < parts_; ++s)
+    if (at < static_cast<int64_t>(tiles_) * (s + 1) / parts_) return s;
+  return parts_ - 1;
 }
 
 std::vector<int32_t> PartsOf::starts() const {
   std::vector<int32_t> list;
   const int32_t step = split_keys_ > 0 ? split_keys_ : std::max(1, tile_keys_);
   for (int32_t key = step; key < keys_; key += step)
-    if (of(key) != of(key - 1)) list.push_back(key);
+    if (dealt(key) != dealt(key - 1)) list.push_back(key);
   return list;
 }
 

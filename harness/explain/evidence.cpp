@@ -14,6 +14,7 @@
 #include "harness/check/expectations/attention.hpp"
 #include "harness/explain/caller.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/explain/order_calls.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/input/poison.hpp"
 #include "harness/ops/op.hpp"
@@ -173,6 +174,39 @@ struct Child {
     }
   }
 
+  // In a process of its own; one that dies has shown nothing.
+  void order(Evidence& evidence, const OrderLimits& limits) const {
+    run_in_child(
+        [&](const Report& report) {
+          with_kernel([&](const Backend& loaded, const assay_kernel& found) {
+            const OrderSeen o = order_by_calls(problem, loaded, found, limits);
+            const Layout& l = o.layout;
+            report(
+                {{"known", o.known},
+                 {"words", o.words},
+                 {"calls", o.calls},
+                 {"numbers",
+                  {l.tile_keys, l.splits, l.split_keys, l.cut.least, int{l.cut.least_met}, int{l.cut.whole},
+                   int{l.cut.rest_first}, l.cut.block_rows, int{l.cut.packed}, l.cut.states}}});
+          });
+        },
+        [&](const json& r) {
+          OrderSeen o;
+          o.known = r["known"], o.words = r["words"], o.calls = r["calls"];
+          const std::vector<int32_t> n = r["numbers"];
+          o.layout = {n[0], n[1], n[2], {}, "", 0, nullptr};
+          o.layout.cut = {.least = n[3],
+                          .least_met = n[4] != 0,
+                          .whole = n[5] != 0,
+                          .rest_first = n[6] != 0,
+                          .block_rows = n[7],
+                          .packed = n[8] != 0,
+                          .states = n[9]};
+          evidence.order = std::make_shared<const OrderSeen>(std::move(o));
+        },
+        options.timeout_s);
+  }
+
   void after_other(Evidence& evidence) const {
     const ChildEnd end = run_in_child(
         [&](const Report& report) {
@@ -323,6 +357,7 @@ Evidence capture(const std::string& line, const Problem& problem, const std::str
   child.calls(evidence, {Call::kFirst, Call::kAgain, Call::kThird, Call::kLow, Call::kHigh, Call::kScratch,
                          Call::kTails});
   child.after_other(evidence);
+  if (outcome == Outcome::kWrong && !order_repeated(evidence.declared)) child.order(evidence, {});
   complete(evidence, options);
   return evidence;
 }
@@ -335,7 +370,9 @@ Evidence capture_beside(const std::string& line, const Problem& problem, const s
   brief.timeout_s = std::min(options.timeout_s, kBesideTimeout);
   const Child child{backend, kernel, problem, brief};
   child.declaration(evidence);
-  if (evidence.verdict.outcome != Outcome::kUnsupported) child.calls(evidence, {Call::kFirst});
+  if (evidence.verdict.outcome == Outcome::kUnsupported) return evidence;
+  child.calls(evidence, {Call::kFirst});
+  if (!order_repeated(evidence.declared)) Child{backend, kernel, problem, options}.order(evidence, {});
   return evidence;
 }
 

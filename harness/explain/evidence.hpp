@@ -58,6 +58,8 @@ struct Evidence {
   double got(Call, const Cell&, int32_t dim) const;  // dim -1: LSE
   std::vector<int32_t> first_rows;                   // cu_q
 
+  std::shared_ptr<const struct OrderSeen> order;  // of keys, as calls showed it (order_calls.hpp)
+
   struct Raw;  // outputs of the calls as they came, until complete()
   std::shared_ptr<Raw> raw;
 };

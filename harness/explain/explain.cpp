@@ -6,6 +6,7 @@
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/families/fit.hpp"
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/order_calls.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -110,6 +111,11 @@ LinesBeside::LinesBeside(const std::string& line, const std::string& backend, co
     ++step;
 }
 
+void LinesBeside::take_order(const Evidence& e) {
+  for (Evidence* to : {&second_, &separating_})
+    if (!order_of(*to).known) to->order = e.order;
+}
+
 const Evidence* LinesBeside::operator()(BesideLine which) {
   Evidence& e = which == BesideLine::kSecond ? second_ : separating_;
   if (!e.call(Call::kFirst).made) return nullptr;
@@ -154,6 +160,8 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     if (skips) x.left_out_again = again.list.front().text;
   }
   add_facts(e, x);
+  if (const OrderSeen& order = order_of(e); order.calls > 0)
+    x.facts.push_back(fmt::format("order of keys: {}{}", order.words, order.known ? " (observed)" : ""));
   std::erase_if(x.ranking.list, [&](const Ranked& r) {
     return std::find(without.begin(), without.end(), r.cause) != without.end() ||
            std::find(without.begin(), without.end(), r.also) != without.end();

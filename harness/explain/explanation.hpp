@@ -45,6 +45,8 @@ class LinesBeside {
   LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
               const CaptureOptions&);
   const Evidence* operator()(BesideLine);
+  // What calls on their lengths did not show of the order of keys is taken to be as on this line.
+  void take_order(const Evidence&);
 
  private:
   CaptureOptions options_;

@@ -9,11 +9,13 @@
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/row_block.hpp"
+#include "harness/explain/order_calls.hpp"
 
 namespace assay {
 namespace {
 
 constexpr double kAssumed = 0.3;      // price of an order that nobody declared
+constexpr double kObserved = 0.02;    // ... and of one that calls showed
 constexpr size_t kLengths = 12;       // of requests by which two orders are told apart
 constexpr int32_t kRows = 16;         // of a request, by which ways to cut what blocks of rows see are
 constexpr size_t kMost = 16;          // orders of parts that are tried
@@ -47,7 +49,7 @@ class Different {
       const PartsOf parts(rules, layout.cut.block_rows > 0 ? block.keys(problem_, c) : KeyRange{0, keys});
       key.insert(key.end(), {parts.count(), parts.first_tile(), parts.end_tile()});
       const int32_t step = layout.split_keys > 0 ? layout.split_keys : std::max(1, layout.tile_keys);
-      for (int32_t at = 0; at < keys; at += step) key.push_back(parts.of(at));
+      for (int32_t at = 0; at < keys; at += step) key.insert(key.end(), {parts.of(at), parts.state(at)});
     }
     if (!seen_.insert(std::move(key)).second) return false;
     list.push_back(std::move(layout));
@@ -74,6 +76,25 @@ std::string words_of(const Layout& l, bool tile_assumed) {
   return text;
 }
 
+// Nothing where the order is declared or not known. The words hold no numbers: another line may be cut
+// otherwise.
+std::vector<Layout> observed_layouts(const Evidence& e) {
+  const OrderSeen& o = order_of(e);
+  if (!o.known || o.layout.tile_keys <= 1 || order_repeated(e.declared)) return {};
+  Layout joined = o.layout;
+  joined.words = ", in the order observed";
+  joined.cost = kObserved;
+  if (e.declares && e.declared.p_roundings <= 1)
+    joined.weights = std::make_shared<const assay_arithmetic>(e.declared);
+  std::vector<Layout> list = {joined};
+  if (joined.cut.states > 1) {
+    joined.cut.states_merge = true;
+    joined.words = ", in the order observed, every running state a part";
+    list.push_back(joined);
+  }
+  return list;
+}
+
 }  // namespace
 
 bool order_repeated(const assay_arithmetic& a) {
@@ -82,7 +103,12 @@ bool order_repeated(const assay_arithmetic& a) {
 
 std::vector<int32_t> tile_sizes_of(const Evidence& e) {
   if (e.declared.tile_keys > 0) return {e.declared.tile_keys};
-  return {16, 32, 64, 128};
+  std::vector<int32_t> sizes = {16, 32, 64, 128};
+  if (const std::vector<Layout> observed = observed_layouts(e); !observed.empty()) {
+    std::erase(sizes, observed[0].tile_keys);
+    sizes.insert(sizes.begin(), observed[0].tile_keys);
+  }
+  return sizes;
 }
 
 void Layout::apply(Rules& rules) const {
@@ -90,6 +116,12 @@ void Layout::apply(Rules& rules) const {
   rules.arithmetic.splits = splits;
   rules.arithmetic.split_keys = split_keys;
   rules.cut = cut;
+  if (!weights) return;
+  rules.arithmetic.p_format = weights->p_format;
+  rules.arithmetic.p_truncated = weights->p_truncated;
+  rules.arithmetic.p_offset_log2 = weights->p_offset_log2;
+  rules.arithmetic.rescale_lag_log2 = weights->rescale_lag_log2;
+  rules.arithmetic.row_sum_from_rounded_p = weights->row_sum_from_rounded_p;
 }
 
 std::vector<Layout> layouts_of(const Evidence& e) {
@@ -101,6 +133,8 @@ std::vector<Layout> layouts_of(const Evidence& e) {
     different.add(list, {tile, splits, 0, cut, std::move(words), cost});
   };
   const bool repeated = order_repeated(a);
+  for (const Layout& l : observed_layouts(e))
+    if (l.parts()) different.add(list, l);
   if (repeated && a.split_keys > 0) {
     different.add(list, {a.tile_keys, a.splits, a.split_keys, {}, "", 0});
   } else if (repeated && a.splits > 1) {
@@ -225,11 +259,13 @@ std::vector<Layout> tilings_of(const Evidence& e, const std::vector<Layout>& lay
   std::vector<Layout> list;
   const assay_arithmetic& a = e.declared;
   if (order_repeated(a) && a.tile_keys > 0) return {{a.tile_keys, a.splits, a.split_keys, {}, "", 0}};
-  std::vector<int32_t> tiles = tile_sizes_of(e);
-  for (int32_t tile : tiles) list.push_back({tile, 1, 0, {}, fmt::format(", tiles of {} keys", tile), 0.1});
+  const std::vector<Layout> observed = observed_layouts(e);
+  if (!observed.empty()) list.push_back(observed[0]);
+  for (int32_t tile : tile_sizes_of(e))
+    list.push_back({tile, 1, 0, {}, fmt::format(", tiles of {} keys", tile), 0.1});
   if (a.splits <= 1 && a.split_keys == 0) return list;
   for (const Layout& l : layouts)
-    if (l.tile_keys > 1) list.push_back(l);
+    if (l.tile_keys > 1 && !l.weights) list.push_back(l);
   return list;
 }
 

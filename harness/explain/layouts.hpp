@@ -3,6 +3,7 @@
 // hint: the usual ways to cut keys into tiles and parts are tried, as far as they differ on the case.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,11 @@ struct Layout {
   Cut cut;
   std::string words;  // ", were it cut into ..."; empty: as declared
   double cost = 0;
+  // What is declared of weights, where the order in which they are taken is known from elsewhere.
+  std::shared_ptr<const assay_arithmetic> weights;
 
   void apply(Rules&) const;
-  bool parts() const { return splits > 1 || split_keys > 0; }
+  bool parts() const { return splits > 1 || split_keys > 0 || cut.states_merge; }
 };
 
 // Likeliest first. Those of more than one part: at least one, so that a merge can be looked for.

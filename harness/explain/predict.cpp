@@ -198,7 +198,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   Query* asking = nullptr;  // looked up once, where there is a key to ask for
   Dots* dots = nullptr;
   for (const Term& term : terms) {
-    Scored s{term, term.forced, nullptr, 0, 0};
+    Scored s{term, term.forced, nullptr, 0, 0, 0};
     if (std::isnan(term.forced)) {
       if (asking == nullptr) asking = &query_at(query), dots = &asking->dots[&scene.keys];
       ScoreParts parts{dot(rules, scene, *asking, *dots, term),
@@ -223,10 +223,12 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
     // Neighbours mostly share a tile, and a tile lies in one part.
     const bool as_before = cut.whole_tiles() && !scored.empty() && scored.back().tile == s.tile;
     s.part = as_before ? scored.back().part : cut.of(term.position);
+    s.state = as_before ? scored.back().state : cut.state(term.position);
     scored.push_back(s);
   }
   const auto before = [&](const Scored& l, const Scored& r) {
     if (l.part != r.part) return l.part < r.part;
+    if (l.state != r.state) return l.state < r.state;
     return a.tile_reverse ? l.tile > r.tile : l.tile < r.tile;
   };
   if (!std::is_sorted(scored.begin(), scored.end(), before))  // they nearly always are
@@ -254,6 +256,8 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
                                rules.cut.packed,
                                rules.cut.interleaved,
                                rules.cut.all_or_one,
+                               rules.cut.states,
+                               rules.cut.states_merge,
                                rules.nan_hides,
                                rules.splits_of_longest,
                                merged};
@@ -271,10 +275,10 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
   for (int32_t s = 0; s < parts && merged; ++s) {
     size_t end = at;
     while (end < scored.size() && scored[end].part <= s) ++end;
-    out.parts[s] = run_part(rules, scored, at, end, rules.sink_per_split ? sink : -kInf, nullptr);
+    out.parts[s] = run_states(rules, scored, at, end, rules.sink_per_split ? sink : -kInf, nullptr);
     at = end;
   }
-  if (!merged) out.parts[0] = run_part(rules, scored, 0, scored.size(), sink, &out.lse);
+  if (!merged) out.parts[0] = run_states(rules, scored, 0, scored.size(), sink, &out.lse);
   if (!shared) return out;
   if (sums_.size() >= kShared) sums_.clear();
   return sums_.emplace(std::move(key), std::move(out)).first->second;

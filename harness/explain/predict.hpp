@@ -59,7 +59,7 @@ class Predictor {
     Term term;
     double x;
     const double* v;  // nullptr: zeros
-    int32_t tile, part;
+    int32_t tile, part, state;
   };
   struct Summed {
     std::vector<SplitPart> parts;
@@ -83,6 +83,9 @@ class Predictor {
                                double maximum);
   SplitPart run_part(const Rules&, const std::vector<Scored>&, size_t begin, size_t end, double sink,
                      LseParts*);
+  // ... of all running states of a part, joined.
+  SplitPart run_states(const Rules&, const std::vector<Scored>&, size_t begin, size_t end, double sink,
+                       LseParts*);
 
   const Problem& problem_;
   const Rules* base_ = nullptr;

@@ -174,4 +174,48 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
   return part;
 }
 
+SplitPart Predictor::run_states(const Rules& rules, const std::vector<Scored>& keys, size_t begin, size_t end,
+                                double sink, LseParts* lse) {
+  if (begin == end || keys[begin].state == keys[end - 1].state)
+    return run_part(rules, keys, begin, end, sink, lse);
+  std::vector<SplitPart> states;
+  const bool first = rules.arithmetic.sink_first;
+  double top = kNoScore;
+  for (size_t i = begin; i < end;) {
+    size_t next = i;
+    while (next < end && keys[next].state == keys[i].state) ++next;
+    states.push_back(run_part(rules, keys, i, next, first && i == begin ? sink : kNoScore, nullptr));
+    top = std::max(top, states.back().maximum);
+    i = next;
+  }
+  const int32_t dim = problem_.head_dim_v;
+  SplitPart part{std::vector<double>(dim, 0.0), kNoScore, static_cast<int32_t>(end - begin)};
+  part.first = states.front().first;
+  double sum = 0;
+  for (const SplitPart& state : states) {
+    if (state.lse == kNoScore) continue;
+    const double down = rules.exponent_factor * (state.maximum - top);
+    const double w = rules.exp_everywhere && rules.exp_of ? rules.exp_of(down) : std::exp(down);
+    const double of_sum = w * std::exp(state.lse - state.maximum);
+    sum += of_sum;
+    for (int32_t d = 0; d < dim; ++d) part.o[d] += (rules.divide ? of_sum : w) * state.o[d];
+  }
+  const double keys_alone = top + std::log(sum);
+  double maximum = top;
+  if (sink != kNoScore && !first) {
+    maximum = std::max(top, sink);
+    const double down = std::exp(top - maximum);
+    for (double& x : part.o) x *= down;
+    sum = sum * down + std::exp(rules.sink_exponent * (sink - maximum));
+  }
+  const double divisor = sum + (lse != nullptr ? rules.sum_offset : 0);
+  const double whole = rules.sum_offset_in_lse ? divisor : sum;
+  if (rules.divide)
+    for (double& x : part.o) x = divisor == 0 ? 0.0 : x / divisor;
+  part.maximum = maximum;
+  part.lse = maximum + std::log(whole);
+  if (lse) *lse = {part.lse, maximum, whole, sink, keys_alone};
+  return part;
+}
+
 }  // namespace assay

@@ -168,6 +168,14 @@ TEST(Predict, KeysAreDealtToPartsAsTheCutSays) {
   EXPECT_EQ(dealt({.least = 4, .least_met = true}), (List{5, 6}));
   EXPECT_EQ(dealt({.least = 5, .rest_first = true}), (List{4, 4, 3}));
   EXPECT_EQ(dealt({.interleaved = true}), (List{3, 3, 3, 2}));
+  // Tiles of a part in turn to its states, from its first one on; merged as parts are they are parts.
+  rules.arithmetic.splits = 2, rules.cut = {.states = 3};
+  List states;
+  const PartsOf joined(rules, KeyRange{40, 200});
+  for (int32_t tile = 2; tile < 13; ++tile)
+    states.push_back(10 * joined.of(16 * tile) + joined.state(16 * tile));
+  EXPECT_EQ(states, (List{0, 1, 2, 0, 1, 10, 11, 12, 10, 11, 12}));
+  EXPECT_EQ(dealt({.states = 3, .states_merge = true}), (List{2, 2, 1, 2, 2, 2}));
   // Of a block of rows what they see.
   const Case c("paged h=4/2 d=32 window=20 batch=1q20s90 seed=3");
   const HostOperands host = c.host();
@@ -177,6 +185,34 @@ TEST(Predict, KeysAreDealtToPartsAsTheCutSays) {
   // Rows 8 to 15 stand at 78 to 85: keys from 58 on.
   EXPECT_EQ(PartsOf(rules, scene).first_tile(), 58 / 16);
   EXPECT_EQ(PartsOf(rules, scene).end_tile(), 85 / 16 + 1);
+}
+
+// However keys are dealt to running states, what they are joined to is what one state holds: with sinks, and
+// a maximum that lags. Where a weight is rounded by its own state's maximum it is not.
+TEST(Predict, RunningStatesAreJoinedToWhatOneHolds) {
+  const Case c("paged h=4/2 d=32 sinks=on window=150 batch=1q1s300_1q20s190 seed=3");
+  const HostOperands host = c.host();
+  Predictor predictor(c.problem, host, assay_default_arithmetic());
+  const Cell cells[] = {{0, 0, 1}, {1, 4, 2}};
+  for (const Cell& cell : cells) {
+    Rules rules = predictor.right();
+    const Prediction one = predictor.predict(rules, cell);
+    rules.arithmetic.tile_keys = 16;
+    for (const int32_t splits : {1, 3})
+      for (const bool merged : {false, true}) {
+        rules.arithmetic.splits = splits;
+        rules.cut = {.block_rows = 4, .states = 3, .states_merge = merged};
+        const Prediction several = predictor.predict(rules, cell);
+        EXPECT_NEAR(several.lse, one.lse, 1e-12);
+        for (int32_t d = 0; d < 32; ++d)
+          EXPECT_NEAR(several.o[d], one.o[d], 1e-2 * std::fabs(one.o[d]) + 1e-6);
+      }
+    rules.arithmetic.splits = 1, rules.arithmetic.p_format = ASSAY_FP8_E4M3;
+    rules.cut.states_merge = false;
+    const Prediction three = predictor.predict(rules, cell);
+    rules.cut.states = 1;
+    EXPECT_NE(predictor.predict(rules, cell).o, three.o);
+  }
 }
 
 TEST(Predict, TruncationIsTowardsZero) {

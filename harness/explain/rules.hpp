@@ -101,6 +101,10 @@ struct Cut {
   // of all keys of the request: so many rows, or (row, head of the group) pairs; 0: of the request.
   int32_t block_rows = 0;
   bool packed = false;
+  // Running states of a part, to which its tiles are dealt in turn, each with a maximum and sums of its own.
+  // They are joined before the parts are; or each counts as a part that is merged with all others.
+  int32_t states = 1;
+  bool states_merge = false;
   bool operator==(const Cut&) const = default;
 };
 

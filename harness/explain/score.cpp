@@ -134,6 +134,7 @@ ExplainedFault score_one(const std::vector<ScoreLine>& suite_lines, const assay_
   const char* kernel = (op_of(p).has_cache ? fault.paged : fault.prefill)->name;
   LinesBeside lines_beside(score.line, options.backend, kernel, capture_options);
   const Evidence evidence = capture(score.line, p, options.backend, kernel, capture_options);
+  lines_beside.take_order(evidence);
   omp_set_num_threads(1);
   const auto start = std::chrono::steady_clock::now();
   const Beside beside = std::ref(lines_beside);

@@ -7,6 +7,7 @@
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/fit.hpp"
+#include "harness/explain/families/joins.hpp"
 #include "harness/explain/families/merges.hpp"
 #include "harness/ops/op.hpp"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr size_t kLayouts = 12;
+constexpr size_t kJoined = 2;  // ... whose parts are joined one after the other
 using Parts = std::vector<SplitPart>;
 
 struct Which {
@@ -324,6 +326,7 @@ void composed_part_family(const Clues& clues, Hypotheses& out) {
     row_sums_of_others(add, clues);
     sink_values(add, clues);
     counts(add, clues);
+    if (tried <= kJoined) joins_in_turn(add, clues, layout);
   }
 }
 

@@ -114,10 +114,8 @@ struct MaskRule {
     const std::vector<int64_t> first = p.tree_indptr();
     const int64_t size = static_cast<int64_t>(n) * n;
     const int64_t at = static_cast<int64_t>(row) * (tree_stride > 0 ? tree_stride : n) + column;
-    if (tree_of_first) {
-      const int64_t end = int64_t{p.requests[0].q_len} * p.requests[0].q_len;
-      return end == 0 || p.tree_mask[at % end] != 0;
-    }
+    // Behind the first matrix the next ones lie.
+    if (tree_of_first) return p.tree_mask[at % static_cast<int64_t>(p.tree_mask.size())] != 0;
     if (tree_clamped)
       return p.tree_mask[std::min(first[s.cell.request] + at,
                                   static_cast<int64_t>(p.tree_mask.size()) - 1)] != 0;

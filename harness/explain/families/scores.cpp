@@ -228,6 +228,17 @@ void alibis(const Clues& clues, Hypotheses& out) {
     h.rules.slope = [format](const Scene&, double slope) { return round_to(format, slope); };
     out.push_back(std::move(h));
   }
+  // The root of slope times distance, and the like.
+  const auto of_slope = [&](const char* text, double (*of)(double)) {
+    Hypothesis h = propose(clues, "alibi.scaled", text, 0.15);
+    h.rules.slope = [of](const Scene&, double slope) { return std::copysign(of(std::fabs(slope)), slope); };
+    out.push_back(std::move(h));
+  };
+  of_slope("square roots of the slopes in place of them", [](double x) { return std::sqrt(x); });
+  of_slope("squares of the slopes in place of them", [](double x) { return x * x; });
+  of_slope("reciprocals of the slopes in place of them", [](double x) { return x == 0 ? 0 : 1 / x; });
+  of_slope("2 to the power of the slopes in place of them", [](double x) { return std::exp2(x); });
+  of_slope("2 to the power of the negative slopes in place of them", [](double x) { return std::exp2(-x); });
   // Slopes by the usual formula in place of the given ones.
   for (int32_t heads : {p.heads_q, p.heads_kv})
     for (int32_t first : {1, 0}) {
