@@ -17,7 +17,7 @@ namespace {
 constexpr double kMostEdges = 0.9, kLeastEdges = 0.4, kStep = 0.1;
 constexpr double kAgree = 0.8;     // of the keys that a rule must give
 constexpr double kTiles = 1.5;     // of the size that is found some row must see
-constexpr double kAsGood = 0.004;  // rules that differ by less are equally good: the plainer one
+constexpr double kAsGood = 0.001;  // rules that differ by less are equally good: the plainer one
 constexpr int32_t kOrderStates = 8, kOrderParts = 8, kOrderTiles = 12;
 constexpr int32_t kBesideEdge = 3;  // keys on either side that make an edge of a change
 
@@ -55,7 +55,6 @@ std::vector<int32_t> tile_sizes(const std::vector<SpikeSeen>& seen, int32_t long
     // The next sort: the largest that gives fewer of them.
     least -= kStep, size = longest + 1;
   }
-  std::ranges::sort(sizes);
   sizes.erase(std::ranges::unique(sizes).begin(), sizes.end());
   return sizes;
 }
@@ -132,21 +131,23 @@ OrderSeen order_rule(const Problem& p, const std::vector<SpikeSeen>& seen) {
   };
   for (const int32_t size : sizes)
     for (int32_t states = 1; states <= kOrderStates; ++states) in_blocks(size, 1, {.states = states});
-  if (most < 1 - kAsGood)
-    for (int32_t states = 1, size = best.tile_keys; states <= kOrderStates; ++states) {
-      for (int32_t of = 1; of <= kOrderTiles && size * of < end; ++of)
-        tried(size, (end + size * of - 1) / (size * of), size * of, {.states = states});
-      for (int32_t least = 0; least <= kOrderTiles; ++least)
-        for (const bool met : {true, false})
-          for (int32_t splits = 2; splits <= kOrderParts && (least > 0 || met); ++splits)
-            for (const int dealt : {0, 1, 2})
-              in_blocks(size, splits,
-                        {.least = least,
-                         .least_met = met && least > 0,
-                         .whole = dealt == 1,
-                         .rest_first = dealt == 2,
-                         .states = states});
-    }
+  const auto in_parts = [&](int32_t size, int32_t states) {
+    for (int32_t of = 1; of <= kOrderTiles && size * of < end; ++of)
+      tried(size, (end + size * of - 1) / (size * of), size * of, {.states = states});
+    for (int32_t least = 0; least <= kOrderTiles; ++least)
+      for (const bool met : {true, false})
+        for (int32_t splits = 2; splits <= kOrderParts && (least > 0 || met); ++splits)
+          for (const int dealt : {0, 1, 2})
+            in_blocks(size, splits,
+                      {.least = least,
+                       .least_met = met && least > 0,
+                       .whole = dealt == 1,
+                       .rest_first = dealt == 2,
+                       .states = states});
+  };
+  for (const int32_t size : sizes)
+    for (int32_t states = 1; states <= kOrderStates && most < 1 - kAsGood; ++states)
+      if (most < kAgree || size == best.tile_keys) in_parts(size, states);
   order.layout = best;
   order.known = most >= kAgree && longest > kTiles * best.tile_keys;
   order.words = order.known ? order_words(best)
