@@ -114,6 +114,23 @@ size_t fp32_lanes(const assay_arithmetic* a) {
   return a != nullptr && a->qk.kind == ASSAY_ACC_FMA ? static_cast<size_t>(std::max(1, a->qk.block)) : 16;
 }
 
+std::vector<double> product_units(const Problem& p, const assay_arithmetic* a, double q_scale,
+                                  double k_scale) {
+  std::vector<double> units, mantissas;
+  const double scale = std::fabs(p.softmax_scale);
+  // A declared rounding of Q is that of Q times a factor, which is one of these in kernels that are known.
+  const bool before = a != nullptr && a->q_rounding > 0 && scale > 0;
+  for (const double factor : {1.0, before ? 1 / scale : 1.0, before ? 1 / (scale * M_LOG2E) : 1.0})
+    for (const double unit : {1.0, k_scale, q_scale, q_scale * k_scale}) {
+      int exponent = 0;
+      const double mantissa = std::frexp(factor * unit, &exponent);
+      if (std::find(mantissas.begin(), mantissas.end(), mantissa) != mantissas.end()) continue;
+      mantissas.push_back(mantissa);
+      units.push_back(factor * unit);
+    }
+  return units;
+}
+
 double q_normal(const ErrorModel& model, const Problem& p, const OperandReader& operands, RowId id,
                 int32_t head) {
   const SmallestNormal& normal = model.q_normal();
@@ -207,6 +224,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     row.q_max = std::max(row.q_max, std::fabs(value));
   }
   std::vector<float> lanes(fp32_lanes(declared));
+  const double q_scale = declared != nullptr ? q_code_scale(p, *declared, operands, id, head) : 1;
   int64_t first = -1, last = -1;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t key = keys.begin + i;
@@ -214,21 +232,30 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     operands.k(id.request, static_cast<int32_t>(key), head / p.group(), k.data());
     round_all(dequant, p.head_dim_qk, k.data());
     double dot = 0, absolute = 0, square = 0, sum = 0, largest = 0;
-    std::fill(lanes.begin(), lanes.end(), 0.0f);
     for (int32_t d = 0; d < p.head_dim_qk; ++d) {
       dot += q[d] * k[d];
       largest = std::max(largest, std::fabs(dot));
-      float& lane = lanes[d % lanes.size()];
-      lane = static_cast<float>(lane + q[d] * k[d]);
       absolute += std::fabs(q[d] * k[d]);
       square += q[d] * k[d] * (q[d] * k[d]);
       row.k_max = std::max(row.k_max, std::fabs(k[d]));
       sum += std::fabs(k[d]);
     }
     row.key_sum = std::max(row.key_sum, std::fabs(p.softmax_scale) * sum);
-    double folded = 0;
-    for (float lane : lanes) folded += lane;
-    row.order.add(largest, dot * dot + 2 * square, folded - dot,
+    const double k_scale = declared != nullptr ? k_code_scale(p, *declared, operands, id.request,
+                                                              static_cast<int32_t>(key), head / p.group())
+                                               : 1;
+    double off = 0;
+    for (const double unit : product_units(p, declared, q_scale, k_scale)) {
+      std::fill(lanes.begin(), lanes.end(), 0.0f);
+      for (int32_t d = 0; d < p.head_dim_qk; ++d) {
+        float& lane = lanes[d % lanes.size()];
+        lane = static_cast<float>(lane + q[d] * k[d] / unit);
+      }
+      double folded = 0;
+      for (float lane : lanes) folded += lane;
+      off = std::max(off, std::fabs(folded * unit - dot));
+    }
+    row.order.add(largest, dot * dot + 2 * square, off,
                   static_cast<double>(p.head_dim_qk) / static_cast<double>(lanes.size()));
     row.s[i] = p.softmax_scale * dot;
     row.a[i] = std::fabs(p.softmax_scale) * absolute;

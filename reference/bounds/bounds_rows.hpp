@@ -77,6 +77,10 @@ double smallest_factor_of_p(const Problem&, const assay_arithmetic&, const Opera
 
 // Lanes that products are dealt to: those of an fp32 dot product, sixteen where another unit adds them up.
 size_t fp32_lanes(const assay_arithmetic*);
+// What products may be divided by when they are summed: nothing, one of the scales that may be applied
+// outside, both; softmax_scale (and log2(e)) in place of that where Q is rounded before. Where q and k take
+// few values, errors of sums lean or do not with such a factor. Of those by a power of two there is one.
+std::vector<double> product_units(const Problem&, const assay_arithmetic*, double q_scale, double k_scale);
 
 // The most elements that share a mantissa: multiplied by one factor and rounded, they err alike.
 int64_t equal_mantissas(const double* values, int64_t count);

@@ -37,23 +37,45 @@ constexpr int64_t kLooked = 4, kLookedLater = 1;  // of the first tile, and of o
 // together.
 void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64_t at, int64_t count,
                       int64_t keys) {
-  const size_t lane_count = fp32_lanes(&b.model.arithmetic());
+  const assay_arithmetic& a = b.model.arithmetic();
+  const size_t lane_count = fp32_lanes(&a);
   Eigen::ArrayXXf lanes(q.rows(), static_cast<Eigen::Index>(lane_count));
-  Eigen::ArrayXd product(q.rows());
+  Eigen::ArrayXd product(q.rows()), unit(q.rows()), off(q.rows());
+  std::vector<double> q_scales;
+  for (const BlockRow& row : b.rows) q_scales.push_back(q_code_scale(b.p, a, b.operands, row.id, row.head));
   for (int64_t n = 0; n < keys; ++n) {
     const auto mixed = static_cast<uint64_t>((at * kLooked + n + 1)) * 0x9e3779b97f4a7c15u;
     const int64_t j = static_cast<int64_t>((mixed >> 32) % static_cast<uint64_t>(count));
     Eigen::ArrayXd dot = Eigen::ArrayXd::Zero(q.rows()), largest = dot, square = dot;
-    lanes.setZero();
     for (Eigen::Index t = 0; t < q.cols(); ++t) {
       product = q.col(t) * k(j, t);
       dot += product;
       largest = largest.max(dot.abs());
       square += product * product;
-      auto lane = lanes.col(t % static_cast<Eigen::Index>(lane_count));
-      lane = (lane.cast<double>() + product).cast<float>();
     }
-    const Eigen::ArrayXd off = lanes.cast<double>().rowwise().sum() - dot;
+    // Keys that nobody sees are zeros here, and have no scale that may be read.
+    const double k_scale = k.row(j).isZero(0) ? 1
+                                              : k_code_scale(b.p, a, b.operands, b.request,
+                                                             static_cast<int32_t>(at + j), b.kv_head);
+    std::vector<std::vector<double>> units;
+    size_t most = 0;
+    for (const double q_scale : q_scales) {
+      units.push_back(product_units(b.p, &a, q_scale, k_scale));
+      most = std::max(most, units.back().size());
+    }
+    off.setZero();
+    for (size_t n_unit = 0; n_unit < most; ++n_unit) {
+      for (Eigen::Index i = 0; i < q.rows(); ++i) {
+        const std::vector<double>& of_row = units[static_cast<size_t>(i)];
+        unit(i) = of_row[std::min(n_unit, of_row.size() - 1)];
+      }
+      lanes.setZero();
+      for (Eigen::Index t = 0; t < q.cols(); ++t) {
+        auto lane = lanes.col(t % static_cast<Eigen::Index>(lane_count));
+        lane = (lane.cast<double>() + q.col(t) * k(j, t) / unit).cast<float>();
+      }
+      off = off.max((lanes.cast<double>().rowwise().sum() * unit - dot).abs());
+    }
     for (Eigen::Index i = 0; i < q.rows(); ++i) {
       BlockRow& row = b.rows[static_cast<size_t>(i)];
       if (row.keys.begin <= at + j && at + j < row.keys.end)
