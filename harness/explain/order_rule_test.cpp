@@ -39,8 +39,7 @@ std::vector<SpikeSeen> seen_in(const Problem& p, const Layout& layout) {
 }
 
 TEST(OrderRule, NamesWhatEveryLengthShows) {
-  const Problem p =
-      make_problem(parse_scenario("paged h=4/2 d=64 batch=1q1s300_1q1s150_1q1s1063 seed=1"));
+  const Problem p = make_problem(parse_scenario("paged h=4/2 d=64 batch=1q1s300_1q1s150_1q1s1063 seed=1"));
   const auto words = [&](int32_t tile, int32_t splits, int32_t split_keys, const Cut& cut) {
     const OrderSeen o = order_rule(p, seen_in(p, {tile, splits, split_keys, cut, "", 0, nullptr}));
     EXPECT_TRUE(o.known) << o.words;
