@@ -20,11 +20,11 @@ using testkit::DenseCase;
 using testkit::Family;
 using testkit::make_case;
 
-constexpr int32_t kKeys = 2, kDim = 272;
+constexpr int32_t kTwoKeys = 2, kColumns = 272;
 
 // One value of Q, as many codes of K as an octave has, and all products of one sign.
 DenseCase few_values(uint64_t seed) {
-  DenseCase c = make_case(Family::kNormal, 1, kKeys, kDim, seed);
+  DenseCase c = make_case(Family::kNormal, 1, kTwoKeys, kColumns, seed);
   c.problem.q_format = ASSAY_FP32;
   c.problem.k_format = ASSAY_FP8_E4M3;
   c.problem.k_scale = ASSAY_SCALE_TENSOR;
@@ -40,10 +40,10 @@ DenseCase few_values(uint64_t seed) {
 // The LSE of a kernel that sums products of codes one after another and multiplies by the scales then.
 double lse_of_codes(const DenseCase& c) {
   double sum = 0, first = 0;
-  for (int32_t j = 0; j < kKeys; ++j) {
+  for (int32_t j = 0; j < kTwoKeys; ++j) {
     float dot = 0;
-    for (int32_t d = 0; d < kDim; ++d)
-      dot += static_cast<float>(c.q[d]) * static_cast<float>(c.k[j * kDim + d]);
+    for (int32_t d = 0; d < kColumns; ++d)
+      dot += static_cast<float>(c.q[d]) * static_cast<float>(c.k[j * kColumns + d]);
     const double score = dot * (c.problem.softmax_scale * c.k_scale[0]);
     if (j == 0) first = score;
     sum += std::exp(score - first);
@@ -67,7 +67,7 @@ TEST(ProductOrder, SumsOfCodesLeanWhereSumsOfValuesDoNot) {
 }
 
 TEST(ProductOrder, UnitsAreLookedAtOnceEach) {
-  Problem p = make_case(Family::kNormal, 1, kKeys, 64, 1).problem;
+  Problem p = make_case(Family::kNormal, 1, kTwoKeys, 64, 1).problem;
   assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
   EXPECT_EQ(product_units(p, &a, 1, 1).size(), 1u);
   EXPECT_EQ(product_units(p, &a, 0.25, 0x1p-70).size(), 1u) << "powers of two change no rounding";
