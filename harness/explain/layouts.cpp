@@ -133,8 +133,11 @@ std::vector<Layout> layouts_of(const Evidence& e) {
     different.add(list, {tile, splits, 0, cut, std::move(words), cost});
   };
   const bool repeated = order_repeated(a);
-  for (const Layout& l : observed_layouts(e))
-    if (l.parts()) different.add(list, l);
+  // Keys that are left out look like a part of their own, so that parts without states are no news.
+  for (Layout l : observed_layouts(e)) {
+    l.cost = kAssumed;
+    if (l.parts() && l.cut.states > 1) different.add(list, std::move(l));
+  }
   if (repeated && a.split_keys > 0) {
     different.add(list, {a.tile_keys, a.splits, a.split_keys, {}, "", 0});
   } else if (repeated && a.splits > 1) {
