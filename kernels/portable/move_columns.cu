@@ -128,9 +128,11 @@ __global__ GPU_BOUNDS(kThreads,
     const auto found = [&](const float(&scale)[kDeep]) {
       if constexpr (kMany) {
         const int own = at.dim / kChunk, row = first + own * at.step;
-        float its = scale[0];
-#pragma unroll
-        for (int i = 1; i < kDeep; ++i) its = own == i ? scale[i] : its;
+        static_assert(kDeep == 4);
+        // All are loaded: a choice between addresses would put them into scratch memory on gfx942.
+        const float s0 = scale[0], s1 = scale[1], s2 = scale[2], s3 = scale[3];
+        const float even = (own & 2) != 0 ? s2 : s0, odd = (own & 2) != 0 ? s3 : s1;
+        const float its = (own & 1) != 0 ? odd : even;
         if (own < kDeep && row < limit && target[row] >= 0) scale_to[scale_at[row]] = its;
         return;
       }
