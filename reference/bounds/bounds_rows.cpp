@@ -225,6 +225,8 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
   }
   std::vector<float> lanes(fp32_lanes(declared));
   const double q_scale = declared != nullptr ? q_code_scale(p, *declared, operands, id, head) : 1;
+  std::vector<double> units;  // of keys with the scale `units_of`: mostly of all
+  double units_of = -1;
   int64_t first = -1, last = -1;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t key = keys.begin + i;
@@ -245,7 +247,8 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
                                                               static_cast<int32_t>(key), head / p.group())
                                                : 1;
     double off = 0;
-    for (const double unit : product_units(p, declared, q_scale, k_scale)) {
+    if (k_scale != units_of) units = product_units(p, declared, q_scale, k_scale), units_of = k_scale;
+    for (const double unit : units) {
       std::fill(lanes.begin(), lanes.end(), 0.0f);
       for (int32_t d = 0; d < p.head_dim_qk; ++d) {
         float& lane = lanes[d % lanes.size()];

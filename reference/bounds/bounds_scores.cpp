@@ -40,7 +40,8 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
   const assay_arithmetic& a = b.model.arithmetic();
   const size_t lane_count = fp32_lanes(&a);
   Eigen::ArrayXXf lanes(q.rows(), static_cast<Eigen::Index>(lane_count));
-  Eigen::ArrayXd product(q.rows()), unit(q.rows()), off(q.rows());
+  Eigen::ArrayXXd products(q.rows(), q.cols());
+  Eigen::ArrayXd unit(q.rows()), off(q.rows());
   std::vector<double> q_scales;
   for (const BlockRow& row : b.rows) q_scales.push_back(q_code_scale(b.p, a, b.operands, row.id, row.head));
   for (int64_t n = 0; n < keys; ++n) {
@@ -48,6 +49,7 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
     const int64_t j = static_cast<int64_t>((mixed >> 32) % static_cast<uint64_t>(count));
     Eigen::ArrayXd dot = Eigen::ArrayXd::Zero(q.rows()), largest = dot, square = dot;
     for (Eigen::Index t = 0; t < q.cols(); ++t) {
+      auto product = products.col(t);
       product = q.col(t) * k(j, t);
       dot += product;
       largest = largest.max(dot.abs());
@@ -57,10 +59,11 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
     const double k_scale = k.row(j).isZero(0) ? 1
                                               : k_code_scale(b.p, a, b.operands, b.request,
                                                              static_cast<int32_t>(at + j), b.kv_head);
-    std::vector<std::vector<double>> units;
+    std::vector<std::vector<double>> units;  // by row; neighbours mostly have one scale
     size_t most = 0;
-    for (const double q_scale : q_scales) {
-      units.push_back(product_units(b.p, &a, q_scale, k_scale));
+    for (size_t i = 0; i < q_scales.size(); ++i) {
+      units.push_back(i > 0 && q_scales[i] == q_scales[i - 1] ? units.back()
+                                                              : product_units(b.p, &a, q_scales[i], k_scale));
       most = std::max(most, units.back().size());
     }
     off.setZero();
@@ -72,7 +75,7 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
       lanes.setZero();
       for (Eigen::Index t = 0; t < q.cols(); ++t) {
         auto lane = lanes.col(t % static_cast<Eigen::Index>(lane_count));
-        lane = (lane.cast<double>() + q.col(t) * k(j, t) / unit).cast<float>();
+        lane = (lane.cast<double>() + products.col(t) / unit).cast<float>();
       }
       off = off.max((lanes.cast<double>().rowwise().sum() * unit - dot).abs());
     }
