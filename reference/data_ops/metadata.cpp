@@ -85,6 +85,24 @@ WindowKeys window_metadata(Lengths q_len, Lengths kv_len, int32_t window_left) {
   return out;
 }
 
+DecodeMetadata decode_metadata(Lengths q_len, Lengths context, const TableRows& table, int32_t page_size) {
+  DecodeMetadata out;
+  for (size_t r = 0; r < q_len.size(); ++r) {
+    const int32_t tokens = context[r] + q_len[r];
+    int64_t first = table.encoder.empty() ? 0 : table.encoder[r];
+    if (!table.slots) first = (first + page_size - 1) / page_size;
+    std::vector<int32_t>& row = out.pages.emplace_back();
+    for (int32_t key = 0; key < tokens; ++key) {
+      if (key % page_size != 0) continue;
+      row.push_back(table.slots ? table.at(r, first + key) / page_size
+                                : table.at(r, first + key / page_size));
+    }
+    out.lengths.push_back(tokens);
+  }
+  out.cu_q = cumulative(q_len), out.cu_kv = cumulative(out.lengths);
+  return out;
+}
+
 CascadeMetadata cascade_metadata(Lengths kv_len, const Pages& pages, int32_t page_size,
                                  int32_t prefix_tokens) {
   CascadeMetadata out;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,20 @@ struct WindowKeys {
 };
 // Keys from one before the first that a row sees on; window_left -1: all.
 WindowKeys window_metadata(Lengths q_len, Lengths kv_len, int32_t window_left);
+
+struct DecodeMetadata {
+  std::vector<int32_t> lengths, cu_q, cu_kv;  // [R], [R + 1], [R + 1]
+  Pages pages;                                // [R] of a request's own keys
+};
+// A row of a table as it stands in memory: the slots of a request's keys or, without `slots`, the blocks of
+// their pages. Those of `encoder` tokens (none: empty) come first; blocks of own keys begin behind whole
+// pages.
+struct TableRows {
+  std::function<int32_t(size_t request, int64_t entry)> at;
+  bool slots = false;
+  Lengths encoder;
+};
+DecodeMetadata decode_metadata(Lengths q_len, Lengths context, const TableRows&, int32_t page_size);
 
 struct CascadeMetadata {
   int32_t prefix = 0;                 // tokens, whole pages

@@ -65,6 +65,22 @@ TEST(Metadata, ByHand) {
             (Pages{{8, 9, 13, 3}, {8, 2, 18}}));
 }
 
+TEST(Metadata, TablesAreRefreshed) {
+  // Keys of the second request lie behind an encoder's 5 tokens, which are two pages of 4.
+  const Pages pages = {{7, 3, 9}, {1, 2, 6, 8}};
+  const auto of = [](const Pages& table) {
+    return [&table](size_t r, int64_t i) { return table.at(r).at(static_cast<size_t>(i)); };
+  };
+  const DecodeMetadata d = decode_metadata(Ints{1, 2}, Ints{8, 4}, {of(pages), false, Ints{0, 5}}, 4);
+  EXPECT_EQ(d.lengths, (Ints{9, 6}));
+  EXPECT_EQ(d.cu_q, (Ints{0, 1, 3}));
+  EXPECT_EQ(d.cu_kv, (Ints{0, 9, 15}));
+  EXPECT_EQ(d.pages, (Pages{{7, 3, 9}, {6, 8}}));
+  // The same from slots.
+  const Pages slots = {{28, 29, 30, 31, 12, 13, 14, 15, 36}, {4, 5, 6, 7, 8, 24, 25, 26, 27, 32, 33}};
+  EXPECT_EQ(decode_metadata(Ints{1, 2}, Ints{8, 4}, {of(slots), true, Ints{0, 5}}, 4).pages, d.pages);
+}
+
 TEST(Metadata, PrefixesThatPay) {
   // 16 requests of one row, groups of 4, a device of 132 blocks. Together: 32 blocks in one wave of K tiles.
   // Split: 16 x 8 x K blocks.
@@ -277,6 +293,49 @@ TEST(MetadataBatches, PrefixAndRestAreTheTable) {
     }
     ASSERT_TRUE(!none || c.prefix == 0);
     ASSERT_TRUE(none || !room || c.prefix + b.page > wanted);
+  }
+}
+
+TEST(MetadataBatches, RefreshedTablesHoldEachKeyOnceInOrder) {
+  Batches b(9);
+  for (int n = 0; n < kBatches; ++n) {
+    b.draw(b.one_of({1, 8, 16, 32}), true);
+    const bool slots = b.below(2) == 0;
+    Ints context, encoder;
+    Pages table;  // with other requests' entries before and behind those of own keys
+    for (size_t r = 0; r < b.kv.size(); ++r) {
+      context.push_back(b.kv[r] - b.q[r]);
+      const int32_t before = b.one_of({0, 0, 1, b.page - 1, b.page, b.page + 1, 3 * b.page});
+      encoder.push_back(before);
+      Ints row(static_cast<size_t>(slots ? before : (before + b.page - 1) / b.page), 3);
+      for (int32_t key = 0; key < b.kv[r]; key += slots ? 1 : b.page) {
+        const int32_t block = b.pages[r][static_cast<size_t>(key / b.page)];
+        row.push_back(slots ? block * b.page + key % b.page : block);
+      }
+      row.insert(row.end(), static_cast<size_t>(b.below(3)), 5);
+      table.push_back(row);
+    }
+    const bool none = std::all_of(encoder.begin(), encoder.end(), [](int32_t tokens) { return tokens == 0; });
+    const auto entry = [&](size_t r, int64_t i) { return table.at(r).at(static_cast<size_t>(i)); };
+    const DecodeMetadata d =
+        decode_metadata(b.q, context, {entry, slots, none ? Lengths() : encoder}, b.page);
+    const auto homes = b.homes();
+    ASSERT_EQ(d.pages.size(), b.kv.size());
+    ASSERT_EQ(d.lengths, b.kv);
+    int32_t rows = 0, keys = 0;
+    for (size_t r = 0; r < b.kv.size(); ++r) {
+      ASSERT_EQ(d.cu_q.at(r), rows);
+      ASSERT_EQ(d.cu_kv.at(r), keys);
+      rows += b.q[r], keys += b.kv[r];
+      int32_t key = 0;
+      for (const int32_t block : d.pages[r])
+        for (int32_t slot = 0; slot < b.page && key < b.kv[r]; ++slot, ++key)
+          ASSERT_EQ(homes.at(block * b.page + slot), std::pair(r, key));
+      ASSERT_EQ(key, b.kv[r]);
+      ASSERT_LT(static_cast<int32_t>(d.pages[r].size()) * b.page, b.kv[r] + b.page);
+    }
+    ASSERT_EQ(d.cu_q.back(), rows);
+    ASSERT_EQ(d.cu_kv.back(), keys);
   }
 }
 

@@ -95,8 +95,24 @@ All chunk_metadata_of(const ListFacts& f) {
 }
 
 All decode_metadata_of(const ListFacts& f) {
-  return {Wanted(f, Operand::kOutLen, 0).row(0, f.kv_len), sums(f, Operand::kOutCuQ, cumulative(f.q_len)),
-          sums(f, Operand::kOutCuKv, cumulative(f.kv_len)), tables(f, f.pages)};
+  const auto read = [](const assay_tensor& t, int64_t i, int64_t j = 0) {
+    return static_cast<const int32_t*>(t.data)[i * t.stride[0] + (t.rank > 1 ? j * t.stride[1] : 0)];
+  };
+  List context, encoder;
+  for (size_t r = 0; r < f.q_len.size(); ++r) {
+    const auto request = static_cast<int64_t>(r);
+    context.push_back(read(f.t.context_len, request));
+    if (f.t.encoder_len.data != nullptr) encoder.push_back(read(f.t.encoder_len, request));
+  }
+  const auto entry = [&](size_t r, int64_t i) {
+    const auto request = static_cast<int64_t>(r);
+    return f.p.table == ASSAY_TABLE_CSR ? read(f.t.indices, read(f.t.indptr, request) + i)
+                                        : read(f.t.block_table, request, i);
+  };
+  const DecodeMetadata d =
+      decode_metadata(f.q_len, context, {entry, f.p.table == ASSAY_TABLE_TOKEN, encoder}, f.p.page_size);
+  return {Wanted(f, Operand::kOutLen, 0).row(0, d.lengths), sums(f, Operand::kOutCuQ, d.cu_q),
+          sums(f, Operand::kOutCuKv, d.cu_kv), tables(f, d.pages)};
 }
 
 All cascade_metadata_of(const ListFacts& f) {
