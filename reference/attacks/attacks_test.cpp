@@ -29,6 +29,7 @@ void defend(const std::vector<Attack>& attacks, double least = 1e-4) {
 
 TEST(Attacks, FoundByOthers) { defend(found()); }
 TEST(Attacks, More) { defend(more()); }
+TEST(Attacks, OfCountedCuts) { defend(of_counted_cuts(), 0.1); }
 TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }
 // Within a factor of ten of the bound: it cannot be ten times narrower and hold for all legal orders.
 TEST(Attacks, UndeclaredOrdersComeNearTheirBound) { defend(of_undeclared_orders(), 0.1); }

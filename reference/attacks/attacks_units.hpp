@@ -155,4 +155,40 @@ inline std::vector<Attack> of_alike_keys() {
   return all;
 }
 
+// L17: of an 8-bit cache, one product a step that is not on the grid of sums of 23 bits, and all of it is
+// lost each time; of the keys with V = 1, and none of those with V = -1 or of all.
+inline std::vector<Attack> of_counted_cuts() {
+  std::vector<Attack> all;
+  for (const bool apart : {true, false}) {
+    const auto data = [=](uint64_t seed) {
+      DenseCase c = make_case(Family::kNormal, 1, 600, 64, seed, ASSAY_FP16);
+      Problem& p = c.problem;
+      p.k_format = ASSAY_FP8_E4M3, p.softmax_scale = 0x1p-5f;
+      const double large[] = {256, 32, 37, 41}, small = 0x1p-10 * (2 - 0x1p-10);
+      for (size_t i = 0; i < c.q.size(); ++i) {
+        const size_t t = i % 64;
+        c.q[i] = t < 4 ? large[t] : t % 4 == 0 ? small : 0;
+      }
+      for (size_t i = 0; i < c.k.size(); ++i) {
+        const size_t t = i % 64, key = i / 64 / static_cast<size_t>(p.heads_kv);
+        if (t == 0) c.k[i] = 1;
+        if (t > 3) c.k[i] = t % 4 == 0 && (!apart || key % 2 == 1) ? 0x1p-6 : 0;
+      }
+      for (size_t i = 0; i < c.v.size(); ++i)
+        c.v[i] = i / c.problem.head_dim_v / static_cast<size_t>(p.heads_kv) % 2 == 1 ? 1 : -1;
+      c.store();
+      return c;
+    };
+    const assay_arithmetic a = tensor_core(ASSAY_FP16, 64, 4, 25, 23);
+    all.push_back({apart ? "an 8-bit cache, what is cut goes with V" : "an 8-bit cache, all scores are cut",
+                   "P: products that are cut",
+                   data,
+                   a,
+                   a,
+                   {},
+                   3});
+  }
+  return all;
+}
+
 }  // namespace assay::attacks

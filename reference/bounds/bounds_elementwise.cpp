@@ -166,7 +166,7 @@ class Row {
     shape_.slack = slack_;
     t_ = model_.terms(shape_);
     z_ = model_.random_terms(shape_, t_);
-    followed_.scores(keys_);
+    followed_.scores(keys_, scores_);
     if (model_.coarse_scores()) elementwise::count_alike(keys_);
     for (Key& k : keys_) {
       const size_t i = static_cast<size_t>(k.index - scores_.begin);
@@ -179,7 +179,7 @@ class Row {
         slope = 1 - std::tanh(nearest) * std::tanh(nearest);
       }
       const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
-      k.systematic = z_.systematic(c2, s, capped, slope);
+      k.systematic = z_.systematic(c2, s, capped, slope, k.cuts);
       row_.most_systematic = std::max(row_.most_systematic, k.systematic);
       k.delta *= slope;
       k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;

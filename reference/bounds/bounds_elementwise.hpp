@@ -31,6 +31,7 @@ struct Key {
   bool heavy = false;             // bounds_heavy.hpp
   double updates = 0;             // undeclared order: of the running maximum, that it may pass through
   double alike = 1;               // how many keys have this score, where chance makes them equal
+  double cuts = 0;                // products of its score that the unit may cut (bounds_fits.hpp)
   double delta = 0;               // what a unit of few bits takes off its score
   double cut = 0;                 // cut_variance of that
   // What its score alone may be off by. Another order of the products may lean by twice what was seen.
@@ -75,8 +76,8 @@ void scale_losses(const Problem&, const OperandReader&, RowId, int32_t head, con
 class FollowedRow {
  public:
   FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);
-  // Sets delta and cut of each key, before a cap.
-  void scores(Keys&) const;
+  // Sets delta and cut of each key, before a cap; or, of a unit of many bits, cuts.
+  void scores(Keys&, const RowScores&) const;
   // Which keys define running maxima: declared, tile by tile; else one of all.
   void start_leads(const Keys&, const RandomTerms&, double largest_random);
   void begin_part() { leads_.begin_part(); }
@@ -97,6 +98,7 @@ class FollowedRow {
   double sum_variance(int32_t d) const;
 
  private:
+  void count_cuts(Keys&, const RowScores&) const;
   void tile(int64_t number, int64_t size, Keys::const_iterator first, Keys::const_iterator last, double to_p);
   const Problem& p_;
   const OperandReader& operands_;

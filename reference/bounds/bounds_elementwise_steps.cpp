@@ -7,6 +7,7 @@
 
 #include "reference/bounds/bounds_elementwise.hpp"
 #include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_fits.hpp"
 
 namespace assay::elementwise {
 
@@ -14,7 +15,37 @@ FollowedRow::FollowedRow(const Problem& p, const OperandReader& operands, const 
                          const KeyOrder& order, RowId id, int32_t head)
     : p_(p), operands_(operands), model_(model), order_(order), id_(id), head_(head) {}
 
-void FollowedRow::scores(Keys& keys) const {
+void FollowedRow::count_cuts(Keys& keys, const RowScores& scores) const {
+  const assay_arithmetic& a = model_.arithmetic();
+  const int32_t d = p_.head_dim_qk, kv_head = head_ / p_.group();
+  const std::vector<double> channels = channels_in_q(p_, a, operands_, kv_head);
+  std::vector<double> values(d), inverse;
+  for (const double channel : channels) inverse.push_back(1 / channel);
+  LastBits query, key;
+  query.resize(1, d), key.resize(1, d);
+  operands_.q(id_, head_, values.data());
+  replay_query(p_, a, operands_, id_, head_, values.data());
+  query.set(0, d, values.data(), channels.data(), q_code_scale(p_, a, operands_, id_, head_));
+  const auto square = [&] {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return sum;
+  };
+  const double q_norm = std::fabs(p_.softmax_scale) * std::sqrt(square());
+  for (Key& seen : keys) {
+    const auto at = static_cast<int32_t>(seen.index);
+    operands_.k(id_.request, at, kv_head, values.data());
+    round_all(replayed_dequant(a), d, values.data());
+    key.set(0, d, values.data(), inverse.data(), k_code_scale(p_, a, operands_, id_.request, at, kv_head));
+    const auto i = static_cast<size_t>(seen.index - scores.begin);
+    const double share = share_of_sums(scores.s[i] * scores.s[i] + 2 * scores.r[i] * scores.r[i],
+                                       q_norm * std::sqrt(square()));
+    seen.cuts = static_cast<double>(cut_products(a.qk, d, query, 0, key, 0, share));
+  }
+}
+
+void FollowedRow::scores(Keys& keys, const RowScores& scores) const {
+  if (model_.counts_cuts()) count_cuts(keys, scores);
   if (!model_.follows_qk()) return;
   const assay_arithmetic& a = model_.arithmetic();
   const int32_t d = p_.head_dim_qk, kv_head = head_ / p_.group();

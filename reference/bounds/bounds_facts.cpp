@@ -34,6 +34,10 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.rounding_ratio = floors ? std::sqrt(s.ratio * inverse) : r.relative;
   f.rounding_relative = r.relative, f.rounding_floors = s.floors * inverse;
   f.systematic = s.score_systematic + z.distance_systematic * std::sqrt(s.distance_square * inverse);
+  // Cauchy-Schwarz: sum p n y <= sqrt(sum p n^2) sqrt(sum p y^2).
+  if (z.cut_systematic > 0)
+    f.systematic -= std::sqrt(row.largest_c2) *
+                    std::max(0.0, z.dot_systematic - z.cut_systematic * std::sqrt(s.cut_square * inverse));
   f.variance =
       inverse * (s.alike_weight * s.score_variance + s.most_alike * kWeightedSquare * z.distance_variance);
   f.most_variance = f.variance;
@@ -84,6 +88,16 @@ void score_errors(const Block& b, const BlockRow& row, double top, const double*
   s.largest_random = s.score_systematic + kOtherLean * row.largest_delta +
                      kLambda * std::sqrt(s.other_variance + row.largest_cut);
   start_leads(b, row, x, s);
+}
+
+void add_cuts(const Block& b, Eigen::Index i, Eigen::Index at, int64_t count, const double* weights,
+              RowSums& s) {
+  if (!(s.random.cut_systematic > 0)) return;
+  const float* cuts = b.cuts.row(i).data() + at;
+  double square = 0;
+#pragma omp simd reduction(+ : square)
+  for (int64_t j = 0; j < count; ++j) square += weights[j] * (static_cast<double>(cuts[j]) * cuts[j]);
+  s.cut_square += square;
 }
 
 double enter_tile(const Block& b, Eigen::Index i, int64_t t, double before, RowSums& s) {

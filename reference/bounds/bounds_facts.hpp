@@ -15,6 +15,9 @@ RowFacts row_facts(const Block&, const BlockRow&, const RowSums&, bool structure
 // What the scores x of a row may be off by, once s.terms and s.random are known; `top` of its RowShape.
 void score_errors(const Block&, const BlockRow&, double top, const double* x, RowSums& s);
 
+// Squares of what is counted of a unit's cuts, of `count` keys from place `at` of row i on.
+void add_cuts(const Block&, Eigen::Index i, Eigen::Index at, int64_t count, const double* weights, RowSums&);
+
 // The running maximum enters tile t, `before` being the weight of the part's earlier tiles. What a rise adds
 // to the distances left behind.
 double enter_tile(const Block&, Eigen::Index i, int64_t t, double before, RowSums& s);

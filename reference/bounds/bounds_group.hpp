@@ -64,6 +64,7 @@ struct Block {
   MatrixF e;                       // their errors before the maximum is known
   MatrixF delta;                   // what a unit of few bits takes off them (ErrorModel::follows_qk)
   MatrixF cut;                     // cut_variance of that
+  MatrixF cuts;                    // products that the unit may cut (ErrorModel::counts_cuts)
 
   bool sees(const BlockRow&, int64_t key) const;
   // Which keys of [from, to) some row sees; the others may be poison and are neither read nor multiplied.

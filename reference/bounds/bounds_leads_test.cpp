@@ -100,7 +100,7 @@ TEST(Leads, AgreeWithAnIndependentEvaluation) {
     }
     for (const Key& key : list) sum += exp(Interval(key.x) - top);
     elementwise::FollowedRow row(c.problem, operands, model, order, {0, 0}, 0);
-    row.scores(list);
+    row.scores(list, RowScores{});
     RandomTerms z;
     z.top_rounding = 1e-6, z.distance_systematic = 1e-5, z.distance_variance = 1e-9;
     double any = 0;

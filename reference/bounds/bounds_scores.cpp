@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_fits.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_underflow.hpp"
@@ -87,6 +88,49 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
     }
   }
 }
+
+// Products that the unit may cut, for all rows of the block.
+class CountedCuts {
+ public:
+  CountedCuts(Block& b, const Matrix& q)
+      : b_(b), dims_(q.cols()), channels_(channels_in_q(b.p, b.model.arithmetic(), b.operands, b.kv_head)) {
+    q_.resize(q.rows(), dims_), k_.resize(kTileKeys, dims_);
+    for (const double channel : channels_) inverse_.push_back(1 / channel);
+    for (Eigen::Index i = 0; i < q.rows(); ++i) {
+      const BlockRow& row = b.rows[static_cast<size_t>(i)];
+      q_.set(i, dims_, q.row(i).data(), channels_.data(),
+             q_code_scale(b.p, b.model.arithmetic(), b.operands, row.id, row.head));
+    }
+    b.cuts = MatrixF::Zero(q.rows(), b.end - b.begin);
+  }
+  // Of a tile with `count` keys from `at` on, dot products in x.
+  void count(const Matrix& k, const KeyNorms& norms, int64_t at, int64_t count,
+             const std::vector<uint8_t>& wanted) {
+    for (int64_t j = 0; j < count; ++j)
+      if (wanted[j])
+        k_.set(j, dims_, k.row(j).data(), inverse_.data(),
+               k_code_scale(b_.p, b_.model.arithmetic(), b_.operands, b_.request,
+                            static_cast<int32_t>(at + j), b_.kv_head));
+    for (size_t i = 0; i < b_.rows.size(); ++i) {
+      const auto row = static_cast<Eigen::Index>(i);
+      float* to = b_.cuts.row(row).data() + (at - b_.begin);
+      const double* dots = b_.x.row(row).data() + (at - b_.begin);
+      const double scale = b_.p.softmax_scale, r2 = b_.rows[i].q_fourth * norms.largest_fourth;
+      for (int64_t j = 0; j < count; ++j) {
+        if (!wanted[j]) continue;
+        const double share =
+            share_of_sums(scale * dots[j] * scale * dots[j] + 2 * r2, b_.rows[i].q_norm * norms.norm[j]);
+        to[j] = static_cast<float>(cut_products(b_.model.arithmetic().qk, dims_, q_, row, k_, j, share));
+      }
+    }
+  }
+
+ private:
+  Block& b_;
+  const int64_t dims_;
+  std::vector<double> channels_, inverse_;
+  LastBits q_, k_;
+};
 
 // Dot products to final scores and their errors, for one row in one tile.
 void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
@@ -237,6 +281,8 @@ void score_block(Block& b) {
     followed.emplace(b, q);
     b.delta = b.cut = MatrixF::Zero(rows, b.end - b.begin);
   }
+  std::optional<CountedCuts> counted;
+  if (b.model.counts_cuts()) counted.emplace(b, q);
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
     auto tile_x = b.x.middleCols(at - b.begin, count);
@@ -268,6 +314,7 @@ void score_block(Block& b) {
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     tile_x.noalias() = q * k.topRows(count).transpose();
     if (followed) followed->load(k, at, count, wanted);
+    if (counted) counted->count(k, norms, at, count, wanted);
     look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];

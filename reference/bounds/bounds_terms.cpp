@@ -9,6 +9,7 @@
 
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
+#include "reference/bounds/bounds_fits.hpp"
 #include "reference/bounds/bounds_items.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/formats/formats.hpp"
@@ -336,6 +337,7 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     // Truncation has half its size as mean; products of one block need not differ in sign.
     z.dot_systematic = 0.5 * steps * (m + (a.qk.block + 0.5) * f);
     z.dot_variance = steps * (m * m + (a.qk.block + 1) * f * f) / 12;
+    if (counts_cuts() && row.generic) z.cut_systematic = cost_of_a_cut(a.qk);
     // What a unit of few bits leans by is seen on the data, and so is what it cuts off (cut_variance).
     if (follows_qk()) z.dot_systematic = z.dot_variance = 0;
   }

@@ -72,6 +72,9 @@ struct ErrorTerms {
 // order.
 struct RandomTerms {
   double dot_systematic = 0, dot_variance = 0;  // on C_j and C_j^2
+  // In place of dot_systematic where it is less: on C_j and the products that the unit may cut
+  // (ErrorModel::counts_cuts(), bounds_fits.hpp); 0 where nothing is counted.
+  double cut_systematic = 0;
   double factor = 0, score_variance = 0;        // on |s_j| (a common factor the shift does not cancel), s_j^2
   double cap_systematic = 0, cap_variance = 0;  // on the capped score and its square
   double cap_fixed = 0;                         // the tanh's absolute error
@@ -96,8 +99,11 @@ struct RandomTerms {
   double argument = 0;  // hard error of the exponential's argument, on |x_j - m_t| + lag + offset
 
   // Error of one score: c2 = C_j^2, s and capped (0 without a cap) and biased = |s| + |x| + |b| in magnitude.
-  double systematic(double c2, double s, double capped, double slope) const {
-    return slope * (dot_systematic * std::sqrt(c2) + factor * s) + cap_systematic * capped + cap_fixed +
+  // cuts: how many of its products the unit may cut (negative: any).
+  double systematic(double c2, double s, double capped, double slope, double cuts = -1) const {
+    const double dot =
+        cut_systematic > 0 && cuts >= 0 ? std::min(dot_systematic, cut_systematic * cuts) : dot_systematic;
+    return slope * (dot * std::sqrt(c2) + factor * s) + cap_systematic * capped + cap_fixed +
            fixed_systematic;
   }
   double variance(double c2, double s, double capped, double biased, double slope) const {
@@ -212,6 +218,13 @@ class ErrorModel {
   // grid is known, not even that of exp(0). Where an order is declared P is the exponential and its offset
   // alone.
   bool scale_in_p() const { return scale_in_p_; }
+  // Whether the products that a unit of many bits may cut are counted: few of those of an 8-bit K, in units
+  // that multiply what is known to the bit.
+  bool counts_cuts() const {
+    return coarse_scores_ && arithmetic_.qk.kind == ASSAY_ACC_BLOCK && !follows_qk() &&
+           arithmetic_.q_rounding == 0 && arithmetic_.q_rounding_absolute == 0 && k_rounding_ == 0 &&
+           elementwise_ == 0;
+  }
   // Scores that are sums of products of few-bit codes: equal ones are counted (count_alike()).
   bool coarse_scores() const { return coarse_scores_; }
   // Truncations of a chain whose error is at most `growth` of a sum.

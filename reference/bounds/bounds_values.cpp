@@ -192,10 +192,10 @@ class Values {
     const Index at = span.from - b_.begin;
     const double* x = b_.x.row(i).data() + at;
     double* weights = weights_.row(i).data();
-    const double weight_before = s.weight;
-    double part_before = s.part_weight;
+    double weight_before = s.weight, part_before = s.part_weight;
     weigh(s, x, b_.e.row(i).data() + at, eps_.data(), b_.model.pv_kept(), count, weights);
     group_weight_[i] += s.weight - weight_before;
+    add_cuts(b_, i, at, count, weights, s);
     const BlockRow& row = b_.rows[i];
     group_keys_[i] +=
         std::max<int64_t>(0, std::min(span.to, row.keys.end) - std::max(span.from, row.keys.begin));

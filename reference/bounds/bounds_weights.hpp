@@ -63,6 +63,7 @@ struct RowSums {
   double other_variance = 0;   // of scores, without what a followed unit cuts off
   double score_lean = 0;       // sum p delta
   double score_systematic = 0, score_variance = 0;
+  double cut_square = 0;  // sum p n^2, n products of a score that its unit may cut
   // Units of few bits: sum and largest of p^2 and p times the variance of a score, times how many are alike.
   double value_variance = 0, most_variance = 0;
   // Keys of equal score: the most, the largest weight of so many together, and their number on average.
