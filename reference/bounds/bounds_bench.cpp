@@ -13,16 +13,19 @@ namespace {
 
 const bool as_in_the_program = (keep_freed_memory(), true);
 
-void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format, bool declared = true) {
+void bounds(benchmark::State& state, int32_t rows, int32_t group, int32_t p_format, bool declared = true,
+            bool eight_bits = false) {
   const auto keys = static_cast<int32_t>(state.range(0));
   testkit::DenseCase c = testkit::make_case(testkit::Family::kNormal, rows, keys, 128, 1);
   c.problem.mask = ASSAY_MASK_FULL;
   c.problem.heads_q = group;
   c.problem.heads_kv = 1;
+  if (eight_bits) c.problem.k_format = c.problem.v_format = ASSAY_FP8_E4M3;
   c.q.resize(static_cast<size_t>(rows) * group * 128, 0.25);
   c.store();
   assay_arithmetic a = default_arithmetic();
   a.qk.block = a.pv.block = 16;
+  if (eight_bits) a.qk = a.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
   a.tile_keys = 64;
   a.p_format = p_format;
   a.order_declared = declared;
@@ -39,6 +42,7 @@ BENCHMARK_CAPTURE(bounds, prefill_bf16_p, 256, 2, ASSAY_BF16)->Arg(1024)->Arg(81
 BENCHMARK_CAPTURE(bounds, prefill_bf16_p_undeclared, 256, 2, ASSAY_BF16, false)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, prefill_fp32_p, 256, 2, ASSAY_FP32)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, prefill_e4m3_p, 256, 2, ASSAY_FP8_E4M3)->Arg(8192)->UseRealTime();
+BENCHMARK_CAPTURE(bounds, prefill_8_bit_cache, 256, 2, ASSAY_FP16, true, true)->Arg(8192)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, decode_group_32, 1, 32, ASSAY_BF16)->Arg(32768)->UseRealTime();
 BENCHMARK_CAPTURE(bounds, decode_group_4, 1, 4, ASSAY_BF16)->Arg(32768)->UseRealTime();
 
