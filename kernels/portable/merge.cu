@@ -11,6 +11,7 @@
 #include <initializer_list>
 
 #include "kernels/dialect/codes.h"
+#include "kernels/dialect/early.h"
 #include "kernels/portable/merge.hpp"
 #include "kernels/portable/rows.hpp"
 
@@ -96,7 +97,8 @@ GPU_INLINE void load_state(const Merge& a, const MergeItem& m, int64_t at, bool 
                            float (&value)[kMergeDims]) {
   if constexpr (Shape::kWhole) {
     uint4 bits{};
-    if (reads && dim_of<Shape>(m, 0) < a.dims) bits = gpu::load_16(a.o + (at + dim_of<Shape>(m, 0)) * 4);
+    if (reads && dim_of<Shape>(m, 0) < a.dims)
+      bits = gpu::load_16_written(a.o + (at + dim_of<Shape>(m, 0)) * 4);
     value[0] = __uint_as_float(bits.x), value[1] = __uint_as_float(bits.y);
     value[2] = __uint_as_float(bits.z), value[3] = __uint_as_float(bits.w);
   } else {
@@ -183,6 +185,7 @@ GPU_INLINE void join_sums(const MergeItem& m, const float (&o)[Shape::kSums][kMe
 template <int kWays, bool kWhole>
 __global__ GPU_BOUNDS(kMergeThreads, (kWhole ? 6 : 4)) void merge_states(GPU_PARAMETER MergeCall a) {
   using Shape = MergeShape<kWays, kWhole>;
+  gpu::after_previous(), gpu::let_next_begin();
   GPU_SHARED(float, quarter, [kWays == 1 ? 1 : kQuarters][kPanel]);
   constexpr bool kEarly = kWays == kQuarters && kWhole;
   static_assert(!kEarly || Shape::kInFlight * kWays == kGroup);
@@ -266,6 +269,7 @@ GPU_INLINE void store_chunk(const MergeCall& a, int64_t at, const float (&value)
 template <int kBytes, int kMost, int kChunks>
 __global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 8 : 6)) void merge_few(GPU_PARAMETER MergeCall a) {
   constexpr int kDims = 16 / kBytes;
+  gpu::after_previous(), gpu::let_next_begin();
   const uint32_t thread = blockIdx.x * kMergeThreads + threadIdx.x, item = quotient(thread, a.by_chunks);
   const int32_t part = a.dims / kChunks, dim = static_cast<int32_t>(thread - item * a.by_chunks.by) * kDims;
   const uint32_t item_row = quotient(item, a.by_heads);
@@ -279,7 +283,8 @@ __global__ GPU_BOUNDS(kMergeThreads, (kMost == 2 ? 8 : 6)) void merge_few(GPU_PA
   const auto load = [&](int s) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c)
-      bits[s][c] = gpu::load_16(first + (s * a.o_stride[0] + c * static_cast<int64_t>(part)) * kBytes);
+      bits[s][c] =
+          gpu::load_16_written(first + (s * a.o_stride[0] + c * static_cast<int64_t>(part)) * kBytes);
   };
   if (a.defined) {
 #pragma unroll
@@ -350,8 +355,8 @@ gpu::Status launch_few(MergeCall a, gpu::Stream stream) {
   a.by_chunks = make_quotient(static_cast<uint32_t>(a.dims / kDims / (two ? kTwo : 1)));
   const int64_t threads = a.rows * a.heads * (a.dims / kDims / (two ? kTwo : 1));
   const dim3 blocks(static_cast<unsigned>((threads + kMergeThreads - 1) / kMergeThreads));
-  return two ? gpu::launch(merge_few<kBytes, 2, kTwo>, blocks, kMergeThreads, 0, stream, a)
-             : gpu::launch(merge_few<kBytes, kFew, 1>, blocks, kMergeThreads, 0, stream, a);
+  return two ? gpu::launch_early(merge_few<kBytes, 2, kTwo>, blocks, kMergeThreads, 0, stream, a)
+             : gpu::launch_early(merge_few<kBytes, kFew, 1>, blocks, kMergeThreads, 0, stream, a);
 }
 
 template <int kWays, bool kWhole>
@@ -360,7 +365,7 @@ gpu::Status launch_groups(const MergeCall& a, gpu::Stream stream) {
   const int64_t items = a.rows * a.heads;
   const dim3 grid(static_cast<unsigned>((items + kPerBlock - 1) / kPerBlock),
                   static_cast<unsigned>((a.dims + kPanel - 1) / kPanel));
-  return gpu::launch(merge_states<kWays, kWhole>, grid, kMergeThreads, 0, stream, a);
+  return gpu::launch_early(merge_states<kWays, kWhole>, grid, kMergeThreads, 0, stream, a);
 }
 
 gpu::Status launch_call(const MergeCall& a, gpu::Stream stream) {

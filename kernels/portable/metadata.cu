@@ -39,9 +39,14 @@ struct Block {
   }
 };
 
+// Blocks of a multiprocessor at a time, at least: copies of tables are bound by how many loads are under way.
+template <int32_t kOp>
+constexpr int kBlocks = kOp == ASSAY_OP_DECODE_METADATA ? 12 : 4;
+
 // A kernel per op: all in one need more registers than there are.
 template <int32_t kOp>
-__global__ GPU_BOUNDS(kTeamThreads, 4) void metadata_units(GPU_PARAMETER MetadataOperands parameter) {
+__global__ GPU_BOUNDS(kTeamThreads,
+                      kBlocks<kOp>) void metadata_units(GPU_PARAMETER MetadataOperands parameter) {
   GPU_SHARED(int64_t, shared, [kTeamThreads]);
   const MetadataOperands& m = GPU_ARGUMENT(parameter);
   assay_kernels::metadata::do_unit(kOp, m, static_cast<int64_t>(blockIdx.x), Block{&shared[0]});

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "kernels/device/status.hpp"
+#include "kernels/dialect/early.h"
 #include "kernels/portable/move_codes.hpp"
 
 namespace assay_gpu {
@@ -220,6 +221,7 @@ __global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
 // grid as above. kCodes: 8-bit tokens become 16-bit rows, times their scale. kRows: of a thread.
 template <bool kCodes, int kRows>
 __global__ GPU_BOUNDS(kThreads, kGatherBlocks) void gather_tiles(GPU_PARAMETER GatherRows parameter) {
+  gpu::after_previous(), gpu::let_next_begin();
   const GatherRows& a = GPU_ARGUMENT(parameter);
   const GatheredPlane& plane = a.plane[blockIdx.y];
   GPU_SHARED(int64_t, source, [kRows * kThreads / 8]);
@@ -255,7 +257,7 @@ __global__ GPU_BOUNDS(kThreads, kGatherBlocks) void gather_tiles(GPU_PARAMETER G
       const uint2 half = *reinterpret_cast<const uint2*>(bytes);
       word[i].x = half.x, word[i].y = half.y;
     } else {
-      word[i] = gpu::load_16(bytes);
+      word[i] = gpu::load_16_once(bytes);
     }
   }
 #pragma unroll
@@ -349,12 +351,12 @@ gpu::Status launch_tiles(const StoreRows& a, gpu::Stream stream) {
 gpu::Status launch_tiles(const GatherRows& a, gpu::Stream stream) {
   const dim3 grid = grid_for(a.op.p.rows, a.plane, a.planes);
   if (is_16(a.plane[0].from.view.format))
-    return gpu::launch(gather_tiles<false, kDeep>, grid, kThreads, 0, stream, a);
+    return gpu::launch_early(gather_tiles<false, kDeep>, grid, kThreads, 0, stream, a);
   // Half as many blocks, each of which finds its rows once, where they do not run all at once anyway.
   const bool many = int64_t{grid.x} * grid.y > int64_t{kGatherBlocks} * std::max(multiprocessors, 1);
-  if (!many) return gpu::launch(gather_tiles<true, kDeep>, grid, kThreads, 0, stream, a);
-  return gpu::launch(gather_tiles<true, kDeepCodes>, grid_for(a.op.p.rows, a.plane, a.planes, kDeepCodes),
-                     kThreads, 0, stream, a);
+  if (!many) return gpu::launch_early(gather_tiles<true, kDeep>, grid, kThreads, 0, stream, a);
+  return gpu::launch_early(gather_tiles<true, kDeepCodes>,
+                           grid_for(a.op.p.rows, a.plane, a.planes, kDeepCodes), kThreads, 0, stream, a);
 }
 
 // The kernel for a plane, or for both where one launch serves them.
