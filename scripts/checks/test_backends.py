@@ -83,7 +83,7 @@ def test_a_path_with_spaces(tmp_path):
     status, text = configure(build, "-DASSAY_CUDA=OFF", "-DASSAY_TESTS=OFF", "-DASSAY_HIP_ARCHITECTURES=gfx942", tree=tree)
     assert status == 0 and "hip yes" in text, text
     objects = [line.split(":")[0] for line in run("ninja", "-C", build, "-t", "targets", "all")[1].splitlines()
-               if re.search(r"merge\.cu\.o: HIP_COMPILER|quantize\.cpp\.o: CXX_COMPILER", line)]
+               if re.search(r"correct\.cu\.o: HIP_COMPILER|quantize\.cpp\.o: CXX_COMPILER", line)]
     assert len(objects) == 2, objects
     status, text = run("ninja", "-C", build, *objects)
     assert status == 0, text
