@@ -136,7 +136,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     const std::array<MapAxis, 3> axes{{{kMlaDim, 1, shape.bytes ? 128 : 64},
                                        {p->page_size, t->k.stride[1], kMlaKeys},
                                        {t->k.shape[0], t->k.stride[0], 1}}};
-    if (!make_map(&map, p->k_format, a.k.data, 3, axes.data()))
+    if (!make_map(&map, p->k_format, a.k.data, 3, axes.data(), MapFetch::kRow))
       return invalid(error, size, "the driver makes no tensor map of these operands");
   }
   MlaCall call{};

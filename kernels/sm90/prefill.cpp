@@ -214,7 +214,7 @@ bool make_paged_map(const assay_problem& p, int64_t blocks, const assay_kernels:
                            at.columns,
                            {p.page_size / 8, 8 * x.slot_outer, box_of(p) / 8},
                            at.blocks};
-  return make_map(map, p.q_format, x.data, 5, axes);
+  return make_map(map, p.q_format, x.data, 5, axes, MapFetch::kRow);
 }
 
 bool make_maps(const assay_problem& p, const assay_tensors& t, const assay_kernels::Operands& a,

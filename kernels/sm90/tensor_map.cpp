@@ -11,7 +11,8 @@
 
 namespace assay_sm90 {
 
-bool make_map(CUtensorMap* map, int32_t format, const void* data, int32_t rank, const MapAxis* axes) {
+bool make_map(CUtensorMap* map, int32_t format, const void* data, int32_t rank, const MapAxis* axes,
+              MapFetch fetch) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const auto encode = [] {
     void* found = nullptr;
@@ -37,7 +38,9 @@ bool make_map(CUtensorMap* map, int32_t format, const void* data, int32_t rank, 
                 : format == ASSAY_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                 static_cast<cuuint32_t>(rank), const_cast<void*>(data), size, stride, box, step,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                fetch == MapFetch::kPair ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+                                         : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

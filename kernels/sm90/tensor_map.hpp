@@ -14,9 +14,15 @@ struct MapAxis {
   int32_t box;
 };
 
+// What the L2 fetches where 128 bytes of a box's row are not there: them, or the 256 bytes round them. Keys
+// of MLA have 1,152 bytes, so half of the pairs reach into another key: 1.7 times the sectors read
+// (VARIANTS.md).
+enum class MapFetch { kRow, kPair };
+
 // `rank` axes, innermost first; a box is at most 128 bytes wide there. False where the driver refuses:
 // strides and start must be multiples of 16 bytes.
 // `format`: enum assay_format.
-bool make_map(CUtensorMap*, int32_t format, const void* data, int32_t rank, const MapAxis* axes);
+bool make_map(CUtensorMap*, int32_t format, const void* data, int32_t rank, const MapAxis* axes,
+              MapFetch fetch = MapFetch::kPair);
 
 }  // namespace assay_sm90
