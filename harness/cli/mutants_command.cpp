@@ -323,6 +323,14 @@ Command add_mutants(CLI::App& app) {
             if (arguments->resume && arguments->out.empty())
               throw InputError("--resume wants the file to go on with: add --out FILE");
             const std::optional<HostileScore> hostile = hostile_score_of(*arguments);
+            // Who stopped the hostile kernels stopped the score: what follows would forget it.
+            if (const int number = StopSignals::number(); hostile && !hostile->complete && number != 0) {
+              fmt::print(
+                  stderr,
+                  "stopped by {} among the hostile kernels; a score needs everything, so none is given{}\n",
+                  signal_name(number), goes_on(*arguments));
+              return static_cast<int>(kExitIncomplete);
+            }
             return run_apart([&] { return mutants_command(*arguments, hostile ? &*hostile : nullptr); });
           }};
 }

@@ -157,6 +157,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"precision.operand", "Q, K or V is rounded more coarsely than declared before the product"},
     {"precision.query", "the scaled query is rounded more coarsely than declared"},
     {"precision.row_sum", "the row sum is accumulated in less precision than declared"},
+    {"precision.reciprocal", "the reciprocal of the row sum is less accurate than a division"},
     {"precision.exp", "the exponential is less accurate than declared"},
     {"precision.scale", "a scale is rounded to a 16-bit format"},
     {"precision.output", "the output is rounded to a coarser format before it is stored"},

@@ -181,27 +181,30 @@ struct Child {
           with_kernel([&](const Backend& loaded, const assay_kernel& found) {
             const OrderSeen o = order_by_calls(problem, loaded, found, limits);
             const Layout& l = o.layout;
-            report(
-                {{"known", o.known},
-                 {"words", o.words},
-                 {"calls", o.calls},
-                 {"numbers",
-                  {l.tile_keys, l.splits, l.split_keys, l.cut.least, int{l.cut.least_met}, int{l.cut.whole},
-                   int{l.cut.rest_first}, l.cut.block_rows, int{l.cut.packed}, l.cut.states}}});
+            report({{"known", o.known},
+                    {"words", o.words},
+                    {"calls", o.calls},
+                    {"tile_keys", l.tile_keys},
+                    {"splits", l.splits},
+                    {"split_keys", l.split_keys},
+                    {"least", l.cut.least},
+                    {"least_met", l.cut.least_met},
+                    {"whole", l.cut.whole},
+                    {"rest_first", l.cut.rest_first},
+                    {"block_rows", l.cut.block_rows},
+                    {"packed", l.cut.packed},
+                    {"states", l.cut.states}});
           });
         },
         [&](const json& r) {
           OrderSeen o;
           o.known = r["known"], o.words = r["words"], o.calls = r["calls"];
-          const std::vector<int32_t> n = r["numbers"];
-          o.layout = {n[0], n[1], n[2], {}, "", 0, nullptr};
-          o.layout.cut = {.least = n[3],
-                          .least_met = n[4] != 0,
-                          .whole = n[5] != 0,
-                          .rest_first = n[6] != 0,
-                          .block_rows = n[7],
-                          .packed = n[8] != 0,
-                          .states = n[9]};
+          o.layout.tile_keys = r["tile_keys"];
+          o.layout.splits = r["splits"], o.layout.split_keys = r["split_keys"];
+          o.layout.cut.least = r["least"], o.layout.cut.least_met = r["least_met"];
+          o.layout.cut.whole = r["whole"], o.layout.cut.rest_first = r["rest_first"];
+          o.layout.cut.block_rows = r["block_rows"], o.layout.cut.packed = r["packed"];
+          o.layout.cut.states = r["states"];
           evidence.order = std::make_shared<const OrderSeen>(std::move(o));
         },
         options.timeout_s);
@@ -371,7 +374,8 @@ Evidence capture_beside(const std::string& line, const Problem& problem, const s
   const Child child{backend, kernel, problem, brief};
   child.declaration(evidence);
   if (evidence.verdict.outcome == Outcome::kUnsupported) return evidence;
-  child.calls(evidence, {Call::kFirst});
+  // What reads unused memory predicts nothing under NaN; under other contents it must say what comes out.
+  child.calls(evidence, {Call::kFirst, Call::kLow});
   if (!order_repeated(evidence.declared)) Child{backend, kernel, problem, options}.order(evidence, {});
   return evidence;
 }

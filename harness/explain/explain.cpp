@@ -34,6 +34,16 @@ constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_ke
                             solved_page_family,   length_family,       factor_family,     solved_sum_family,
                             composed_key_family,  composed_sum_family};
 
+// Predictors of one line for both contents of unused memory. Where calls showed an order all hypotheses take
+// keys in it: else those that happen to name tiles fit better than the true one.
+struct Predictors {
+  Predictor nan, low;
+  explicit Predictors(const Evidence& e)
+      : nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared) {
+    if (const std::optional<Layout> order = observed_layout_of(e)) nan.work_in(*order), low.work_in(*order);
+  }
+};
+
 Clues clues_of(const Evidence& e, Predictor& predictor, Predictor* low = nullptr) {
   Clues clues{e, predictor, {}, {}, tile_sizes_of(e), layouts_of(e), {}};
   clues.tilings = tilings_of(e, clues.layouts);
@@ -65,13 +75,19 @@ Ranking rank_all(const Clues& clues, Predictor& low, Choice choice) {
 // Ranks causes that are asked for by what one call left.
 Ranking rank_asked(const Evidence& e, Call call, const Choice& asked,
                    const std::vector<std::string>& without) {
-  Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
-  Clues clues = clues_of(e, nan, call == Call::kFirst ? nullptr : &low);
+  Predictors predictors(e);
+  Predictor &nan = predictors.nan, &low = predictors.low;
+  Clues clues = clues_of(e, nan, e.call(Call::kLow).made ? &low : nullptr);
   choose_samples(e, call, clues);
   Choice choice = asked;
   clues.only = &asked.only;
   choice.without = without;
   return rank_all(clues, low, std::move(choice));
+}
+
+// What a tile is on either line.
+GivenNumbers tiles_of(const Evidence& first, const Evidence& second) {
+  return tile_numbers(tile_sizes_of(first).front(), tile_sizes_of(second).front());
 }
 
 // Whether the second line says the same.
@@ -80,7 +96,8 @@ void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& 
   if (!wrong(second, Call::kFirst)) return;
   confirm(
       ranking, second.line, [&](const Choice& asked) { return rank_asked(first, main, asked, without); },
-      [&](const Choice& asked) { return rank_asked(second, Call::kFirst, asked, without); });
+      [&](const Choice& asked) { return rank_asked(second, Call::kFirst, asked, without); },
+      tiles_of(first, second));
 }
 
 void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ranking,
@@ -93,7 +110,7 @@ void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ra
     return rank_asked(*other, Call::kFirst, asked, without);
   };
   tell_apart(ranking, apart);
-  confirm_apart(ranking, e.line, other->line, apart);
+  confirm_apart(ranking, e.line, other->line, apart, tiles_of(e, *other));
 }
 
 }  // namespace
@@ -136,7 +153,8 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
   for (const CallResultCopy& c : e.calls)
     different = different || c.crashed || !c.damage.empty() || !c.changed.empty();
   if (e.call(main).made) {
-    Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
+    Predictors predictors(e);
+    Predictor &nan = predictors.nan, &low = predictors.low;
     describe_pattern(e, main, nan, x);
     Clues clues = clues_of(e, nan, &low);
     choose_samples(e, main, clues);
@@ -149,7 +167,8 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
   }
   if (e.call(Call::kFirst).made && x.bad_cells == 0 && wrong(e, Call::kAgain)) {
     // Right at first, wrong afterwards: does the wrong call skip a clean piece of work?
-    Predictor nan(e.problem, e.operands(false), e.declared), low(e.problem, e.operands(true), e.declared);
+    Predictors predictors(e);
+    Predictor &nan = predictors.nan, &low = predictors.low;
     Clues clues = clues_of(e, nan);
     choose_samples(e, Call::kAgain, clues);
     const Ranking again = rank(clues, low, {merge_family, key_family});

@@ -101,6 +101,11 @@ bool order_repeated(const assay_arithmetic& a) {
   return a.order_declared && !a.split_interleaved && !a.splits_vary && a.item_rows == 0 && a.p_roundings <= 1;
 }
 
+std::optional<Layout> observed_layout_of(const Evidence& e) {
+  const std::vector<Layout> list = observed_layouts(e);
+  return list.empty() ? std::nullopt : std::optional(list.front());
+}
+
 std::vector<int32_t> tile_sizes_of(const Evidence& e) {
   if (e.declared.tile_keys > 0) return {e.declared.tile_keys};
   std::vector<int32_t> sizes = {16, 32, 64, 128};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ std::vector<Layout> further_layouts_of(const Evidence&);
 std::vector<Layout> tilings_of(const Evidence&, const std::vector<Layout>&);
 // Sizes a tile may have: the declared one, else the usual ones.
 std::vector<int32_t> tile_sizes_of(const Evidence&);
+// The order that calls showed, where none is declared.
+std::optional<Layout> observed_layout_of(const Evidence&);
 // Whether the declaration describes exactly what happens and can be repeated.
 bool order_repeated(const assay_arithmetic&);
 

@@ -60,6 +60,7 @@ Predictor& Predictor::in_world(const World& world) {
     at->host = operands_;
     at->host.tensors = &at->tensors;
     at->predictor = std::make_unique<Predictor>(problem_, at->host, declared_);
+    at->predictor->ordered_ = ordered_;
     if (world.dequant_format != ASSAY_FORMAT_NONE) {
       at->predictor->declared_.dequant_replayed = 1;
       at->predictor->declared_.dequant_format = world.dequant_format;
@@ -94,9 +95,17 @@ bool plain_before_merge(const Rules& r) {
 
 Rules Predictor::right() const {
   if (base_ != nullptr) return *base_;
+  if (ordered_) return *ordered_;
   Rules rules;
   rules.arithmetic = declared_;
   return rules;
+}
+
+void Predictor::work_in(const Layout& order) {
+  auto rules = std::make_shared<Rules>();
+  rules->arithmetic = declared_;
+  order.apply(*rules);
+  ordered_ = std::move(rules);
 }
 
 KvStore& Predictor::store(int32_t request, int32_t kv_head) {

@@ -16,6 +16,8 @@
 
 namespace assay {
 
+struct Layout;
+
 struct Prediction {
   std::vector<double> o;  // head_dim_v, rounded to the output format
   double lse = 0;
@@ -36,6 +38,8 @@ class Predictor {
   Rules right() const;  // no hook set, but for those of the base
   // Hypotheses that are proposed from now on change these rules instead of the right ones; null: those.
   void stand_on(const Rules* base) { base_ = base; }
+  // A right kernel takes keys in this order, where calls showed what nobody declares.
+  void work_in(const Layout& order);
 
   Prediction predict(const Rules&, const Cell&);
 
@@ -89,6 +93,7 @@ class Predictor {
 
   const Problem& problem_;
   const Rules* base_ = nullptr;
+  std::shared_ptr<const Rules> ordered_;  // right rules in the order that calls showed; null: as declared
   HostOperands operands_;
   const assay_tensors& tensors_;
   OperandReader reader_;

@@ -22,6 +22,7 @@ constexpr int64_t kLongest = 4096;    // keys of a companion
 constexpr double kToldApart = 0.1;
 constexpr double kOwnNumbers = 0.4;  // cost of a mechanism from which on its numbers are its own
 constexpr double kSameNumber = 0.02;
+constexpr int32_t kTileParts = 8;       // of a tile whose size is its number on either line
 constexpr double kSameThreshold = 0.2;  // of thresholds, which lie anywhere between two weights
 
 // Lengths beside one: odd where it is even and the other way round, so that no remainder by a power of two is
@@ -64,7 +65,7 @@ std::string plain_words(std::string text) {
   return text;
 }
 
-using Given = std::set<std::pair<std::string, std::string>>;
+using Given = GivenNumbers;
 
 // Text between numbers, and the numbers as written.
 struct Words {
@@ -207,8 +208,16 @@ static bool found_elsewhere(Ranking& ranking, const Choice& asked, const RankEls
   return false;
 }
 
+GivenNumbers tile_numbers(int32_t here, int32_t there) {
+  GivenNumbers given;
+  for (int32_t part = 1; part <= kTileParts && here != there; part *= 2)
+    if (here % part == 0 && there % part == 0 && here > 0 && there > 0)
+      given.insert({std::to_string(here / part), std::to_string(there / part)});
+  return given;
+}
+
 void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& here,
-             const RankElsewhere& elsewhere) {
+             const RankElsewhere& elsewhere, const GivenNumbers& tiles) {
   if (!sure(ranking) || ranking.list.front().fact) return;
   const std::vector<Ranked> best = equally_good(ranking);
   Choice choice;
@@ -218,10 +227,21 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   }
   // Of a pair other words were not looked for here.
   if (best.front().also.empty()) choice.words = ranking.alike;
+  choice.given = tiles;
   const Ranking there = elsewhere(choice);
   if (there.nothing <= kLegalMisfit) return;
   ranking.second = line;
   ranking.explained_there = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
+  // Where what was said here cannot be said there, another sentence of the same cause is tried, and must
+  // leave nothing: else it is another mistake that explains a part of that line.
+  const auto said_here = [&](std::string_view cause, const std::string& text) {
+    return std::any_of(ranking.alike.begin(), ranking.alike.end(),
+                       [&](const auto& a) { return a.first == cause && Words(a.second).like(Words(text)); });
+  };
+  if (best.front().also.empty() && ranking.explained_there < kClearThere &&
+      std::none_of(there.alike.begin(), there.alike.end(),
+                   [&](const auto& a) { return said_here(a.first, a.second); }))
+    ranking.explained_there = 0;
   if (ranking.explained_there < kSure) {
     if (best.front().also.empty()) found_elsewhere(ranking, choice, here, elsewhere);
     return;
@@ -253,7 +273,8 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
     // A rule for all cells is preferred to one for the wrong ones.
     r.told_apart = at == there.list.end() || at->misfit > least + kToldApart ||
                    (at->in_wrong_cells && !there.list.front().in_wrong_cells);
-    if (!r.told_apart) r.text = at->text;  // of words that fit here the ones that fit there
+    // Of words that fit here the ones that fit there.
+    if (!r.told_apart && said_here(r.cause, at->text)) r.text = at->text;
   }
   std::stable_partition(ranking.list.begin(), ranking.list.end(), [&](const Ranked& r) {
     return !r.told_apart && std::any_of(best.begin(), best.end(), [&](const Ranked& b) {
@@ -290,7 +311,7 @@ static Given given_numbers(const std::string& line, const std::string& there, bo
 }
 
 void confirm_apart(Ranking& ranking, const std::string& line, const std::string& third,
-                   const RankElsewhere& apart) {
+                   const RankElsewhere& apart, const GivenNumbers& tiles) {
   if (!sure(ranking) || !assumes_much(ranking.list.front())) return;
   const Ranked first = ranking.list.front();
   Choice choice;
@@ -307,6 +328,7 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
   }
   // What is put together or searched for has its own numbers, whatever the line has.
   choice.given = given_numbers(line, third, first.cost - first.price >= kOwnNumbers);
+  choice.given.insert(tiles.begin(), tiles.end());
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit) return;
   double explained = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);

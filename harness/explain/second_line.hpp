@@ -4,7 +4,9 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "harness/explain/rank.hpp"
 
@@ -27,15 +29,22 @@ std::string separating_line(const std::string& line, int step);
 // Ranks the causes of the other line that are asked for; nothing where it shows nothing wrong.
 using RankElsewhere = std::function<Ranking(const Choice&)>;
 
+// Numbers that two lines have each its own: sizes of a tile and its halves, quarters and eighths, where it
+// differs between the two.
+using GivenNumbers = std::set<std::pair<std::string, std::string>>;
+GivenNumbers tile_numbers(int32_t here, int32_t there);
+
 // Looks at what the ranking would say on the second line. Causes that explain less there than others that
 // explain as much here fall behind those. Where none explains it, another form of them that explains both
 // lines takes their place (`here`: ranks the causes that are asked for on the first line), or the ranking is
 // not sure any more.
-void confirm(Ranking&, const std::string& line, const RankElsewhere& here, const RankElsewhere& elsewhere);
+void confirm(Ranking&, const std::string& line, const RankElsewhere& here, const RankElsewhere& elsewhere,
+             const GivenNumbers& tiles = {});
 
 // An answer that assumes much must explain the third line too, in the same words, of which numbers may differ
 // as the lines do; else the ranking is not sure any more.
-void confirm_apart(Ranking&, const std::string& line, const std::string& third, const RankElsewhere& apart);
+void confirm_apart(Ranking&, const std::string& line, const std::string& third, const RankElsewhere& apart,
+                   const GivenNumbers& tiles = {});
 
 // Of causes that explain both lines as well: those that explain hardly anything of a third one that one of
 // them explains fall behind.

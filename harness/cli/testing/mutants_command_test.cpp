@@ -99,6 +99,16 @@ TEST_F(Mutants, WhatWasFoundOutIsNotFoundOutAgain) {
   EXPECT_THAT(mutants({"--resume"}).err, HasSubstr("add --out FILE"));
 }
 
+TEST_F(Mutants, InterruptedAmongHostileKernelsItEnds) {
+  const Output o =
+      run_shell("timeout -s INT 4 " +
+                shell(words({"--all", "--hostile", ASSAY_BINARY_DIR "/testing/libassay_hostile.so",
+                             "--filter", "^halved ", "--seeds", "1", "--legal", "0"})) +
+                "; echo code $?");
+  EXPECT_THAT(o.err, HasSubstr("stopped by SIGINT among the hostile kernels"));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("code 124"), Not(HasSubstr("killed"))));
+}
+
 TEST_F(Mutants, InterruptedItSaysSoAndLeavesNoProcess) {
   const Output o = run_shell("timeout -s INT 6 " +
                              shell(words({"--filter", "^hanging ", "--seeds", "1", "--timeout", "60"})) +

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,36 @@ struct IndexMap {
   std::function<int32_t(int32_t)> of;
 };
 using HeadMap = IndexMap;  // of a query head
+
+// Requests by their places in a schedule that takes the longest (or shortest) first, and by a search that
+// stops at a request without rows.
+inline std::vector<IndexMap> schedule_maps(const Problem& p) {
+  const auto n = static_cast<int32_t>(p.requests.size());
+  std::vector<IndexMap> maps;
+  const auto sorted = [&](const std::string& words, const std::function<int64_t(const Request&)>& of) {
+    std::vector<int32_t> order(p.requests.size()), place(p.requests.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return of(p.requests[a]) < of(p.requests[b]); });
+    if (std::is_sorted(order.begin(), order.end())) return;
+    for (int32_t i = 0; i < n; ++i) place[order[i]] = i;
+    maps.push_back({"the request of its place, " + words, 0.08, [place](int32_t r) { return place[r]; }});
+    maps.push_back(
+        {"the request scheduled in its place, " + words, 0.08, [order](int32_t r) { return order[r]; }});
+  };
+  sorted("longest first", [](const Request& r) { return -int64_t{r.kv_len}; });
+  sorted("shortest first", [](const Request& r) { return int64_t{r.kv_len}; });
+  sorted("most rows first", [](const Request& r) { return -int64_t{r.q_len}; });
+  const auto behind_empty = [&p](int32_t r) {
+    return r > 0 && p.requests[r].q_len > 0 && p.requests[r - 1].q_len == 0 ? r - 1 : r;
+  };
+  for (int32_t r = 1; r < n; ++r)
+    if (behind_empty(r) != r) {
+      maps.push_back({"the request without rows before it", 0.08, behind_empty});
+      break;
+    }
+  return maps;
+}
 
 // Requests for requests: for scales, lengths, tables, whatever is looked up by a request's number.
 inline std::vector<IndexMap> request_maps(const Problem& p) {
@@ -42,6 +73,7 @@ inline std::vector<IndexMap> request_maps(const Problem& p) {
     if (size < n)
       maps.push_back({"the request's number modulo " + std::to_string(size), 0.1,
                       [size](int32_t r) { return r % size; }});
+  for (IndexMap& map : schedule_maps(p)) maps.push_back(std::move(map));
   return maps;
 }
 

@@ -234,6 +234,15 @@ void positions(Searcher& add) {
                         return s.problem.requests[s.cell.request].context_len() +
                                (s.cell.row * g + s.cell.head % g) % n;
                       }});
+  for (int32_t size = 1; size <= 2 * p.group() && p.group() > 1; ++size) {
+    if (size == p.group()) continue;
+    places.push_back(
+        {fmt::format("packed rows divided by {} instead of the group", size), [size](const Scene& s) {
+           const int32_t g = s.problem.group(), n = s.problem.requests[s.cell.request].q_len;
+           const int32_t row = (s.cell.row * g + s.cell.head % g) / size;
+           return s.problem.requests[s.cell.request].context_len() + std::min(row, n - 1);
+         }});
+  }
   for (int32_t grain : {2, 4, 8, 16, 32, 64, 128})
     for (bool of_rows : {true, false})
       for (bool last : {true, false})

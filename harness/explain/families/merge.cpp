@@ -303,39 +303,44 @@ void empties(const Clues& clues, Merges& add) {
          return false;
        }},
   };
-  for (const auto& [name, before] : orders) {
-    Hypothesis h =
-        add.start("merge.partial_stale", "a split without keys counts with what was left by " + name, 0.3);
-    const Rules base = h.rules;
-    const auto most = static_cast<size_t>(PartsOf(base, KeyRange{0, p.max_kv_len()}).count());
-    h.rules.edit_parts = [predictor, before, base, most](const Scene& s, std::vector<SplitPart>& parts) {
-      // Where short requests have fewer parts the merge takes as many as the longest has.
-      while (parts.size() < most) parts.push_back({std::vector<double>(s.problem.head_dim_v, 0.0), -kInf, 0});
-      std::vector<char> missing(parts.size(), 0);
-      size_t left = 0;
-      for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
-      Cell c = s.cell;
-      for (int steps = 0; left > 0 && steps < 64 && before(c); ++steps) {
-        std::vector<SplitPart> old;
-        Rules spy = base;
-        spy.edit_parts = [&old](const Scene&, std::vector<SplitPart>& seen) { old = seen; };
-        predictor->predict(spy, c);
-        for (size_t i = 0; i < parts.size() && i < old.size(); ++i)
-          if (missing[i] && old[i].lse != -kInf) {
-            parts[i] = old[i];
-            missing[i] = 0;
-            --left;
-          }
-      }
-      // Memory that nobody has written yet is zero.
-      for (size_t i = 0; i < parts.size(); ++i)
-        if (missing[i]) {
-          parts[i].lse = 0;
-          parts[i].o.assign(s.problem.head_dim_v, 0.0);
+  // Slots that nobody has written yet hold zeros, or are taken for empty.
+  for (const auto& [name, before] : orders)
+    for (const bool zeros : {true, false}) {
+      Hypothesis h = add.start(
+          "merge.partial_stale",
+          "a split without keys counts with what was left by " + name + (zeros ? "" : ", if anything was"),
+          0.3 + 0.02 * !zeros);
+      const Rules base = h.rules;
+      const auto most = static_cast<size_t>(PartsOf(base, KeyRange{0, p.max_kv_len()}).count());
+      h.rules.edit_parts = [predictor, before = before, base, most, zeros](const Scene& s,
+                                                                           std::vector<SplitPart>& parts) {
+        // Where short requests have fewer parts the merge takes as many as the longest has.
+        while (zeros && parts.size() < most)
+          parts.push_back({std::vector<double>(s.problem.head_dim_v, 0.0), -kInf, 0});
+        std::vector<char> missing(parts.size(), 0);
+        size_t left = 0;
+        for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
+        Cell c = s.cell;
+        for (int steps = 0; left > 0 && steps < 64 && before(c); ++steps) {
+          std::vector<SplitPart> old;
+          Rules spy = base;
+          spy.edit_parts = [&old](const Scene&, std::vector<SplitPart>& seen) { old = seen; };
+          predictor->predict(spy, c);
+          for (size_t i = 0; i < parts.size() && i < old.size(); ++i)
+            if (missing[i] && old[i].lse != -kInf) {
+              parts[i] = old[i];
+              missing[i] = 0;
+              --left;
+            }
         }
-    };
-    add.push(std::move(h));
-  }
+        for (size_t i = 0; i < parts.size(); ++i)
+          if (missing[i] && zeros) {
+            parts[i].lse = 0;
+            parts[i].o.assign(s.problem.head_dim_v, 0.0);
+          }
+      };
+      add.push(std::move(h));
+    }
 }
 
 }  // namespace
@@ -346,6 +351,7 @@ void merge_family(const Clues& clues, Hypotheses& out) {
     drops(add);
     wrong_lses(add);
     overwritten_parts(add);
+    shared_slots(clues, add);
     undivided_parts(add);
     exchanged_parts(clues, add);
     coarse_parts(clues, add);

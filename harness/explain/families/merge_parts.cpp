@@ -190,6 +190,36 @@ void exchanged_parts(const Clues& clues, Merges& add) {
       }
 }
 
+// Slots of requests that begin too early: what one request keeps there is what another one left.
+void shared_slots(const Clues& clues, Merges& add) {
+  const auto requests = static_cast<int32_t>(clues.problem().requests.size());
+  Predictor* predictor = &clues.predictor;
+  for (const int32_t step : {1, -1})
+    for (const bool last : {true, false})
+      for (const bool of_first : {true, false}) {
+        Hypothesis h = add.start("merge.pairing",
+                                 fmt::format("the {} split overwritten by the {} one of request {:+}",
+                                             last ? "last" : "first", of_first ? "first" : "last", step),
+                                 0.3);
+        const Rules base = h.rules;
+        h.rules.edit_parts = [=](const Scene& s, std::vector<SplitPart>& parts) {
+          Cell c = s.cell;
+          c.request += step;
+          if (c.request < 0 || c.request >= requests || parts.size() < 2) return;
+          if (s.problem.requests[c.request].q_len <= c.row) return;
+          std::vector<SplitPart> other;
+          Rules spy = base;
+          spy.one_part_too = true;
+          spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
+          predictor->predict(spy, c);
+          const std::vector<int32_t> own = filled(parts), theirs = filled(other);
+          if (own.size() < 2 || theirs.empty()) return;
+          parts[last ? own.back() : own.front()] = other[of_first ? theirs.front() : theirs.back()];
+        };
+        add.push(std::move(h));
+      }
+}
+
 // A slot that another part has overwritten.
 void overwritten_parts(Merges& add) {
   enum Of { kAll, kOutput, kLse };
@@ -282,9 +312,14 @@ void coarse_parts(const Clues& clues, Merges& add) {
                  for (double& x : part.o) x = round_to(format, x * sum) / sum;
                });
       }
-      if (declared.partial_lse_format != format)
+      if (declared.partial_lse_format != format) {
         stored("precision.partial_lse", "partial LSEs in " + name, 0.1, alone,
                [format](SplitPart& part) { part.lse = round_to(format, part.lse); });
+        stored("precision.partial_lse", "partial LSEs in base 2 in " + name, 0.12, alone,
+               [format](SplitPart& part) {
+                 part.lse = round_to(format, part.lse * std::numbers::log2e) * std::numbers::ln2;
+               });
+      }
     }
   }
 }

@@ -58,6 +58,8 @@ inline std::vector<int32_t> filled(const std::vector<SplitPart>& parts) {
 
 // O and LSE of different splits, of another base, or of another head's workspace.
 void exchanged_parts(const Clues&, Merges&);
+// Slots that another request has overwritten.
+void shared_slots(const Clues&, Merges&);
 // Slots of splits that another one has overwritten.
 void overwritten_parts(Merges&);
 // Outputs nobody divides, and LSEs that are a maximum alone.

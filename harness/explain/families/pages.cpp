@@ -3,6 +3,7 @@
 // another request's row of the table, or fetched a tile too late for the values.
 #include <algorithm>
 
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
@@ -183,6 +184,14 @@ void page_family(const Clues& clues, Hypotheses& out) {
         {"first", [](int32_t) { return 0; }},
         {"last", [requests](int32_t) { return requests - 1; }},
     };
+    for (const IndexMap& map : schedule_maps(p)) {
+      add("page.of_other_request", "table row of " + map.name, 0.3,
+          read_through(size, Side::kBoth, row_of(map.of)));
+      // Its length, its keys: all that is looked up by the number of a request.
+      Hypothesis h = propose(clues, "page.of_other_request", "keys and length of " + map.name, 0.3);
+      h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
+      out.push_back(std::move(h));
+    }
     for (const auto& [name, other] : others) {
       add("page.of_other_request", fmt::format("table row of the {} request", name), 0.3,
           read_through(size, Side::kBoth, row_of(other)));

@@ -223,6 +223,38 @@ void precision_family(const Clues& clues, Hypotheses& out) {
               return round_to(format, l.lse - std::copysign(step / 2, l.lse));
             };
           });
+  // The argument of the exponential, natural or in base 2.
+  for (const int32_t format : {ASSAY_FP16, ASSAY_BF16})
+    for (const double base : {std::numbers::log2e, 1.0})
+      in_tiles(
+          "precision.exp",
+          fmt::format("argument of the exponential{} in {}", base == 1 ? "" : " in base 2", name(format)),
+          0.2, [=](Rules& r) {
+            r.exp_of = [=](double x) { return std::exp(round_to(format, x * base) / base); };
+          });
+  // One over the row sum. The sum is relative to the maximum, so a power of two of it may be off, which no
+  // rounding sees.
+  const auto reciprocal = [&](std::string text, double cost, std::function<double(double)> of) {
+    add("precision.reciprocal", std::move(text), cost, [of = std::move(of)](Rules& r) {
+      const auto sum = std::make_shared<double>(1);
+      r.lse = [sum](const Scene&, const LseParts& l) { return *sum = l.sum, l.lse; };
+      r.finish = [sum, of](const Scene&, std::vector<double>& o, double&) {
+        if (!(*sum > 0) || !std::isfinite(*sum)) return;
+        for (double& x : o) x *= of(1 / *sum) * *sum;
+      };
+    });
+  };
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16})
+    reciprocal("reciprocal of the row sum in " + name(format), 0.1,
+               [format](double x) { return round_to(format, x); });
+  for (int bits = 3; bits <= 14; ++bits)
+    for (const bool cut : {true, false})
+      reciprocal(fmt::format("reciprocal of the row sum {} {} bits after the first",
+                             cut ? "cut after" : "rounded to", bits),
+                 0.2, [=](double x) {
+                   const double unit = std::ldexp(1.0, std::ilogb(x) - bits);
+                   return (cut ? std::floor(x / unit) : std::nearbyint(x / unit)) * unit;
+                 });
   // Weights with random relative errors: nobody can repeat them, so they count as noise of a fitted size.
   for (int bits = 3; bits <= 16; ++bits)
     add("precision.exp", fmt::format("weights off by about 2^-{}", bits), 0.3,

@@ -49,6 +49,7 @@ struct Shift {
   bool page_start = false;  // first slot of its page
   bool group_head = false;  // indexed with KV head times group, no further than the last
   bool clamped = false;     // slots do not go round the page
+  int32_t run = 1;          // one token for so many, the first
   bool transposed = false;  // [request, head] read as [head, request]
   std::function<int32_t(int32_t)> request_of = {}, head_of = {};  // of a request; of a query head
 };
@@ -85,6 +86,7 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   int32_t position = k.position;
   if (by.token_zero) position = 0;
   if (by.page_start) position = position / std::max(1, p.page_size) * std::max(1, p.page_size);
+  position = position / by.run * by.run;
   if (by.slot_only && by.clamped)
     position = position / p.page_size * p.page_size +
                std::clamp(position % p.page_size + by.token, 0, p.page_size - 1);
@@ -260,6 +262,10 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
         }
       }
     add(other, "scale of token 0", 0.1, moved([](Shift& by) { by.token_zero = true; }));
+    for (const int32_t run : {2, 4, 8, 16, 32, 64})
+      if (run < p.max_kv_len() && !(paged && run == p.page_size))
+        add(other, fmt::format("scale of the first of {} tokens for all of them", run), 0.15,
+            moved([=](Shift& by) { by.run = run; }));
     if (paged)
       add(other, "scale of the first slot of the page", 0.15, moved([](Shift& by) { by.page_start = true; }));
     add(other, "scale indexed with the position instead of its place", 0.15,

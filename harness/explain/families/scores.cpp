@@ -342,6 +342,11 @@ void sinks(const Clues& clues, Hypotheses& out) {
     lse += std::log1p(more);
   };
   out.push_back(std::move(raw));
+  raw = propose(clues, "sinks.unshifted",
+                "weight 1 from its maximum on, not rescaled where the maximum rises", 0.1);
+  raw.rules.arithmetic.sink_first = 0;
+  raw.rules.sink_exponent = 0;
+  out.push_back(std::move(raw));
   // A key with a value: the first one's or the last one's.
   for (bool last : {false, true}) {
     Hypothesis h =

@@ -163,6 +163,30 @@ void places(const Clues& clues, Addresses& add) {
                return from < s.kv_len ? from : j;
              };
            });
+  // One look at the table for a run of keys: what lies behind the first one's slot, over the end of its page.
+  if (p.table != ASSAY_TABLE_TOKEN)
+    add.rule("page.wrong", "the table is read for every {}th key, the rest behind it in memory", "", 0.3, 2,
+             4 * size, [size](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 int64_t block = -1, at = 0;
+                 if (!s.keys.place(s.keys.request(), j / n * n, &block, &at)) return own_row(s, j);
+                 const int64_t flat = block * size + at + j % n;
+                 return s.keys.extra(flat / size % s.keys.blocks(), flat % size);
+               };
+             });
+  // A page that was fetched before serves all whose block has the same low part of its number.
+  if (p.table != ASSAY_TABLE_TOKEN)
+    add.rule("page.wrong", "a page whose block has the same number modulo {} as an earlier one's is that one",
+             "", 0.4, 2, 128, [size](int32_t n) -> Source {
+               return [=](Scene& s, int32_t j) {
+                 int64_t block = -1, at = 0, earlier = -1;
+                 if (!s.keys.place(s.keys.request(), j, &block, &at)) return own_row(s, j);
+                 for (int32_t page = 0; page < j / size; ++page)
+                   if (s.keys.place(s.keys.request(), page * size, &earlier, &at) && earlier % n == block % n)
+                     return own_row(s, page * size + j % size);
+                 return j;
+               };
+             });
   if (p.table == ASSAY_TABLE_TOKEN) {
     const auto whole_pages = [size](const Addresses::SourceOf& of) -> Addresses::SourceOf {
       return [=](int32_t n) -> Source {
