@@ -234,9 +234,11 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   ranking.explained_there = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
   // Where what was said here cannot be said there, another sentence of the same cause is tried, and must
   // leave nothing: else it is another mistake that explains a part of that line.
+  // The same of some keys only is no other sentence: here they may be all there are.
   const auto said_here = [&](std::string_view cause, const std::string& text) {
-    return std::any_of(ranking.alike.begin(), ranking.alike.end(),
-                       [&](const auto& a) { return a.first == cause && Words(a.second).like(Words(text)); });
+    return std::any_of(ranking.alike.begin(), ranking.alike.end(), [&](const auto& a) {
+      return a.first == cause && (Words(a.second).like(Words(text)) || text.starts_with(a.second + ", in "));
+    });
   };
   if (best.front().also.empty() && ranking.explained_there < kClearThere &&
       std::none_of(there.alike.begin(), there.alike.end(),
