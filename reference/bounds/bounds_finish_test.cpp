@@ -12,6 +12,7 @@
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
@@ -85,6 +86,36 @@ TEST(Finish, SumsOfFewBitsMayTakeTheirHeaviestKeyFirst) {
     EXPECT_GE(RowBounds(model, t, z, row).element(of).p, lost)
         << bits << " bits, " << lost / grid << " steps";
   }
+}
+
+// Weights of 129 keys within a few steps of P's grid, about 1 against a maximum that a lazy rescale left
+// behind: summed as they are rounded they all lean by half a step of the coarser grid, which no check sees.
+TEST(Finish, NearEqualWeightsAboutAPowerOfTwoMayAllRoundOneWay) {
+  constexpr int64_t kKeys = 129;
+  const DenseCase c = make_case(Family::kNormal, 1, kKeys, 8, 1);
+  assay_arithmetic a = arithmetic(ASSAY_FP16, 1, 128);
+  a.row_sum_from_rounded_p = 1, a.rescale_lag_log2 = 8;
+  RowFacts row;
+  row.keys = true, row.count = kKeys, row.parts = 1, row.distance_square = 1e-8;
+  row.rounding_square = std::pow(0x1p-11, 2) / kKeys;  // h of 2^-11 / 129 each
+  const auto leans = [&] {
+    const ErrorModel model(c.problem, a);
+    const ErrorTerms t;
+    const RandomTerms z;
+    return RowBounds(model, t, z, row).row_sum_leans();
+  };
+  double rounded = 0, sum = 0;
+  for (int64_t j = 0; j < kKeys; ++j) {
+    const double p = 1 + 0x1p-11 * (0.4 + 0.5 * static_cast<double>(j) / kKeys);
+    rounded += round_to(ASSAY_FP16, p), sum += p;
+  }
+  const double random = 5 * std::sqrt(row.rounding_square / 3);
+  EXPECT_GT(std::fabs(rounded / sum - 1), random);
+  EXPECT_TRUE(leans());
+  row.distance_square = 1;  // weights over octaves
+  EXPECT_FALSE(leans());
+  row.distance_square = 1e-8, a.rescale_lag_log2 = 0;  // the maximum is that of some keys
+  EXPECT_FALSE(leans());
 }
 
 }  // namespace
