@@ -45,6 +45,26 @@ void add_world(const Clues& clues, Hypotheses& out, std::string_view cause, std:
 using Applies = std::function<bool(int32_t format)>;
 using Value = std::function<double(int32_t format, uint32_t code)>;
 
+// `numbers` from the codes at `data`. A code of two bytes at most means one number wherever it stands; asking
+// for it is most of what reading costs, so of many elements it is asked for once.
+template <class Code>
+void read_codes(const void* data, int32_t format, const Value& value, std::vector<float>& numbers) {
+  constexpr size_t kCodes = sizeof(Code) > 2 ? 0 : size_t{1} << 8 * sizeof(Code);
+  const bool once = kCodes > 0 && numbers.size() > kCodes / 8;
+  std::vector<float> known(once ? kCodes : 0);
+  std::vector<bool> asked(known.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    Code code;
+    std::memcpy(&code, static_cast<const std::byte*>(data) + i * sizeof code, sizeof code);
+    if (!once) {
+      numbers[i] = static_cast<float>(value(format, code));
+      continue;
+    }
+    if (!asked[code]) known[code] = static_cast<float>(value(format, code)), asked[code] = true;
+    numbers[i] = known[code];
+  }
+}
+
 // The operands as numbers of fp32 under another reading of their codes.
 void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::string_view how, double cost,
             const Applies& applies, const Value& value) {
@@ -60,11 +80,10 @@ void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
         assay_tensor& tensor = a.*m;
         std::vector<float>& numbers = owned.emplace_back(span(tensor));
         const int bytes = format_bytes(tensor.format);
-        for (size_t i = 0; i < numbers.size(); ++i) {
-          uint32_t code = 0;
-          std::memcpy(&code, static_cast<const std::byte*>(tensor.data) + i * bytes, bytes);
-          numbers[i] = static_cast<float>(value(tensor.format, code));
-        }
+        const auto read = bytes == 1   ? read_codes<uint8_t>
+                          : bytes == 2 ? read_codes<uint16_t>
+                                       : read_codes<uint32_t>;
+        read(tensor.data, tensor.format, value, numbers);
         tensor.data = numbers.data();
         tensor.format = ASSAY_FP32;
       }
