@@ -32,6 +32,20 @@ TEST(ScoreOfFaults, TheScoreCountsWhatIsRightWhatMisleadsAndWhatIsNotKnown) {
   EXPECT_EQ(foreign.right, 1) << foreign.faults[0].first;
 }
 
+// Numbers of a cache that are asked for once a code.
+TEST(ScoreOfFaults, CodesReadOtherwiseAreRecognised) {
+  ExplainScoreOptions options;
+  options.backend = ASSAY_BINARY_DIR "/faulty/libassay_unseen.so";
+  options.suites = {"paged h=2/1 d=32 batch=2q1s40"};  // not used
+  options.jobs = 1;
+  options.without_every = 1000;
+  options.filter = "int8_k_unsigned";
+  const ExplainScore score = score_catalogue(options, [](const ExplainedFault&) {});
+  ASSERT_EQ(score.explained, 1) << score.faults.at(0).problem;
+  EXPECT_EQ(score.first, 1) << score.faults[0].first;
+  EXPECT_EQ(score.right, 1) << score.faults[0].first;
+}
+
 // Faults of another kernel than the catalogue's: the half that may be looked at, every sixth of it.
 TEST(ScoreOfFaults, FaultsOfAnotherKernelAreRecognisedAndNoneMisleads) {
   ExplainScoreOptions options;
