@@ -25,9 +25,7 @@ std::byte* room() {
 }
 
 // CUDA driver API, "Memory Management". Stays locked until the process ends; so does the library.
-std::byte* locked() {
-  void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD);
-  if (driver == nullptr) return nullptr;
+std::byte* locked(void* driver) {
   constexpr unsigned kPortable = 1;  // for all contexts
   using Register = int (*)(void*, size_t, unsigned);
   const auto lock = reinterpret_cast<Register>(dlsym(driver, "cuMemHostRegister_v2"));
@@ -46,8 +44,9 @@ Staging::Staging(int64_t bytes) {
   static std::byte* memory = nullptr;
   static bool asked = false;
   alone_ = std::unique_lock(users);
-  if (!asked && unlocked == nullptr && dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD) != nullptr)
-    memory = locked(), asked = true;
+  if (!asked && unlocked == nullptr)
+    if (void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD); driver != nullptr)
+      memory = locked(driver), asked = true;
   area_ = unlocked != nullptr ? unlocked : memory;
   if (area_ == nullptr) alone_.unlock();
 }

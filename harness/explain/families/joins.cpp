@@ -37,8 +37,8 @@ struct Sums {
   std::vector<double> o;
 };
 
+// Parts of no key are left out before.
 void join(Sums& to, const SplitPart& part, const Mistake* mistake) {
-  if (part.lse == -kInf) return;
   const double sum = std::exp(part.lse - part.maximum);
   if (to.maximum == -kInf) {
     to = {part.maximum, sum, part.o};

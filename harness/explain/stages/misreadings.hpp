@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the misreadings of a stage are listed (step_causes.hpp): lengths, tables and scalars in
-// misreadings.cpp, values and their scales in misread_values.cpp. A new one: an add() where its sort is.
+// misreadings.cpp, values and their scales in misread_values.cpp, orders and extents in misread_orders.cpp. A
+// new one: an add() where its sort is.
 #pragma once
 
 #include <fmt/format.h>
@@ -30,6 +31,7 @@ class Misreadings {
     rows();
     drafts();
     heads();
+    orders();
     return std::move(list_);
   }
 
@@ -85,6 +87,12 @@ class Misreadings {
   void rows();
   void drafts();
   void heads();
+  // misread_orders.cpp
+  void orders();
+  void head_orders();
+  void table_rows();  // entries of each request's row
+  void trees();
+  void extents();
 
   const StageCase& case_;
   const Reading& given_;

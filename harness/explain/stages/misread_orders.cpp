@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Misreadings of orders and extents: heads in another order, entries of each table row, trees read otherwise,
+// lengths in whole pages and tiles, windows of any other size. See misreadings.hpp.
+#include <algorithm>
+#include <cstring>
+
+#include "harness/explain/stages/misreadings.hpp"
+#include "reference/formats/formats.hpp"
+
+namespace assay {
+namespace {
+
+// A copy of a tensor whose entries along an axis are others of the same: from(i) in place of i.
+template <class From>
+void reorder(Reading& r, Operand o, int axis, const From& from) {
+  assay_tensor& t = tensor_of(r.tensors, o);
+  const auto width = static_cast<int64_t>(format_bytes(t.format));
+  int64_t stride[4] = {}, size = width;
+  for (int a = t.rank - 1; a >= 0; --a) stride[a] = size / width, size *= t.shape[a];
+  r.lists->emplace_back(static_cast<size_t>(size));
+  std::byte* const to = r.lists->back().data();
+  const auto* const own = static_cast<const std::byte*>(t.data);
+  std::vector<int64_t> at(static_cast<size_t>(t.rank), 0);
+  for (int64_t n = 0; n < size / width; ++n) {
+    int64_t source = 0, rest = n;
+    for (int a = 0; a < t.rank; ++a) {
+      const int64_t i = rest / stride[a];
+      rest -= i * stride[a];
+      source += (a == axis ? from(i) : i) * t.stride[a];
+    }
+    std::memcpy(to + n * width, own + source * width, static_cast<size_t>(width));
+  }
+  t.data = to;
+  std::copy(stride, stride + t.rank, t.stride);
+}
+
+}  // namespace
+
+void Misreadings::orders() {
+  head_orders();
+  table_rows();
+  trees();
+  extents();
+}
+
+void Misreadings::head_orders() {
+  const auto along = [this](const char* cause, Operand o, int axis, const std::string& how, auto from) {
+    if (!has(o) || axis >= tensor_of(given_.tensors, o).rank) return;
+    const int64_t n = tensor_of(given_.tensors, o).shape[axis];
+    if (n < 2) return;
+    add(cause, fmt::format("{} {}", operand_name(o), how), [=](Reading& r) {
+      reorder(r, o, axis, [=](int64_t i) { return from(i, n); });
+      return true;
+    });
+  };
+  const auto heads = [&](const char* cause, Operand o) {
+    along(cause, o, 1, "of the heads backwards", [](int64_t i, int64_t n) { return n - 1 - i; });
+    along(cause, o, 1, "of the next head", [](int64_t i, int64_t n) { return (i + 1) % n; });
+    along(cause, o, 1, "of the head before", [](int64_t i, int64_t n) { return (i + n - 1) % n; });
+    along(cause, o, 1, "of the head beside it, in pairs",
+          [](int64_t i, int64_t n) { return (i ^ 1) < n ? i ^ 1 : i; });
+  };
+  if (case_.attends() && p().q_scale_kind == ASSAY_SCALE_NONE) heads("heads.q_swapped", Operand::kQ);
+  if (case_.kernel().op != ASSAY_OP_CACHE_WRITE) return;
+  for (const Operand o : {Operand::kDenseK, Operand::kDenseV}) {
+    for (int32_t one = 0; one < std::min(8, p().heads_kv); ++one)
+      along("heads.one_side", o, 1, fmt::format("of head {} for all", one),
+            [=](int64_t, int64_t) { return one; });
+    heads("heads.one_side", o);
+    along("rows_shifted", o, 0, "of the row before, the first its own",
+          [](int64_t i, int64_t) { return std::max<int64_t>(0, i - 1); });
+    along("rows_shifted", o, 0, "of the next row, the last its own",
+          [](int64_t i, int64_t n) { return std::min(n - 1, i + 1); });
+    along("rows_shifted", o, 0, "of the rows backwards", [](int64_t i, int64_t n) { return n - 1 - i; });
+  }
+  for (const Operand o : {Operand::kKScale, Operand::kVScale}) {
+    if (!has(o) || tensor_of(given_.tensors, o).rank != 1) continue;
+    along("scale_other", o, 0, "of the next head", [](int64_t i, int64_t n) { return (i + 1) % n; });
+    along("scale_other", o, 0, "of the head before", [](int64_t i, int64_t n) { return (i + n - 1) % n; });
+  }
+  if (!has(Operand::kKScale) || !has(Operand::kVScale) ||
+      tensor_of(given_.tensors, Operand::kKScale).rank != 1 ||
+      tensor_of(given_.tensors, Operand::kVScale).rank != 1)
+    return;
+  for (const int64_t by : {1, -1})
+    add("scale_other", fmt::format("k_scale and v_scale of the {}", by > 0 ? "next head" : "head before"),
+        [=](Reading& r) {
+          for (const Operand o : {Operand::kKScale, Operand::kVScale}) {
+            const int64_t n = tensor_of(r.tensors, o).shape[0];
+            if (n < 2) return false;
+            reorder(r, o, 0, [=](int64_t i) { return (i + by + n) % n; });
+          }
+          return true;
+        });
+}
+
+void Misreadings::table_rows() {
+  if (!has(Operand::kBlockTable)) return;
+  const int64_t columns = tensor_of(given_.tensors, Operand::kBlockTable).shape[1];
+  const auto entries = [&](const std::string& how, auto from) {
+    add("table_shifted", how, [=](Reading& r) {
+      const std::vector<int32_t> old = r.ints(Operand::kBlockTable);
+      reorder(r, Operand::kBlockTable, 1,
+              [=](int64_t i) { return std::clamp<int64_t>(from(i), 0, columns - 1); });
+      return r.ints(Operand::kBlockTable) != old;
+    });
+  };
+  for (const int64_t by : {1, -1}) {
+    const char* which = by > 0 ? "the entry behind" : "the entry before";
+    entries(fmt::format("in place of every entry {}, within a request's row", which),
+            [=](int64_t i) { return i + by; });
+    for (int64_t one = 0; one < std::min<int64_t>(16, columns); ++one)
+      entries(fmt::format("in place of entry {} of every request {}", one, which),
+              [=](int64_t i) { return i == one ? i + by : i; });
+  }
+}
+
+void Misreadings::trees() {
+  if (!case_.attends() || !has(Operand::kTreeMask) || !has(Operand::kTreeIndptr) || p().drafted != 0 ||
+      p().flat_tree != 0)
+    return;
+  // A bit of row i and column j of n drafts is that of another place, or none.
+  const auto bits = [&](const char* cause, const char* how, auto rule) {
+    add(cause, how, [=](Reading& r) {
+      assay_tensor& t = r.tensors.tree_mask;
+      const auto* own = static_cast<const uint8_t*>(t.data);
+      std::vector<std::byte> now(static_cast<size_t>(t.shape[0]));
+      for (int64_t i = 0; i < t.shape[0]; ++i) now[static_cast<size_t>(i)] = std::byte{own[i * t.stride[0]]};
+      const std::vector<std::byte> old = now;
+      const auto* starts = static_cast<const int64_t*>(r.tensors.tree_indptr.data);
+      for (int32_t request = 0; request < r.problem.requests; ++request) {
+        const int64_t n = r.rows_of(request), first = starts[request * r.tensors.tree_indptr.stride[0]];
+        if (first < 0 || first + n * n > t.shape[0]) return false;
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t j = 0; j < n; ++j) {
+            const int64_t from = rule(i, j, n);
+            now[static_cast<size_t>(first + i * n + j)] =
+                from < 0 ? std::byte{0} : old[static_cast<size_t>(first + from)];
+          }
+      }
+      if (now == old) return false;
+      r.lists->push_back(std::move(now));
+      t.data = r.lists->back().data(), t.stride[0] = 1;
+      return true;
+    });
+  };
+  bits("mask.tree_transposed", "rows and columns exchanged",
+       [](int64_t i, int64_t j, int64_t n) { return j * n + i; });
+  bits("mask_tree", "drafts from the last to the first",
+       [](int64_t i, int64_t j, int64_t n) { return (n - 1 - i) * n + (n - 1 - j); });
+  bits("mask_tree", "bits of a row from the last to the first",
+       [](int64_t i, int64_t j, int64_t n) { return i * n + (n - 1 - j); });
+  bits("mask_tree", "no draft sees itself",
+       [](int64_t i, int64_t j, int64_t n) { return i == j ? -1 : i * n + j; });
+  bits("mask_tree", "every draft sees itself alone",
+       [](int64_t i, int64_t j, int64_t n) { return i == j ? i * n + j : -1; });
+  bits("mask_tree", "the row of the draft before",
+       [](int64_t i, int64_t j, int64_t n) { return std::max<int64_t>(0, i - 1) * n + j; });
+}
+
+void Misreadings::extents() {
+  if (has(Operand::kKvLen)) {
+    std::vector<int32_t> units = {16, 32, 64, 128};
+    units.insert(units.begin(), std::max(1, p().page_size));
+    for (const int32_t unit : units) {
+      if (unit < 2) continue;
+      change("lengths_other", fmt::format("lengths in whole runs of {} keys, rounded down", unit),
+             Operand::kKvLen, [=](const Reading&, int32_t n, int32_t) { return n / unit * unit; });
+      change("lengths_other",
+             fmt::format("lengths in whole runs of {} keys, rounded down, as many as rows at least", unit),
+             Operand::kKvLen,
+             [=](const Reading& r, int32_t n, int32_t i) { return std::max(r.rows_of(i), n / unit * unit); });
+    }
+  }
+  if (!op_.attends_rows || p().window_left < 0) return;
+  // Those beside it have a name of their own (masks()).
+  const int32_t own = p().window_left, most = std::min(p().max_kv_len, 4 * own + 4);
+  for (int32_t left = 0; left <= std::min(most, 256); ++left)
+    if (left < own - 1 || left > own + 1)
+      set("window_other", fmt::format("a window of {} to the left in place of {}", left, own),
+          &assay_problem::window_left, left);
+}
+
+}  // namespace assay
