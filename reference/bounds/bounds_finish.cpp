@@ -36,10 +36,10 @@ bool near_equal(const ErrorModel& model, const RowFacts& row) {
   return r.narrow && row.count > kFewPlaces && std::sqrt(row.distance_square) < kFewPlaces * r.share();
 }
 
-// A lazy rescale in an order that is not known: such weights may lie about a power of two against a maximum
-// that any key left behind, where P's grid is twice as coarse as at the places that are tried.
-bool about_a_power(const ErrorModel& model, const RowFacts& row) {
-  return !row.declared && model.arithmetic().rescale_lag_log2 > 0 && near_equal(model, row);
+// A lazy rescale in an order that is not known: near-equal weights may lie about a power of two against a
+// maximum that any key left behind, where P's grid is twice as coarse as at the places that are tried.
+bool lags_unknown(const ErrorModel& model, const RowFacts& row) {
+  return !row.declared && model.arithmetic().rescale_lag_log2 > 0;
 }
 
 }  // namespace
@@ -53,6 +53,8 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       narrow_(model.p_rounding().narrow),
       truncated_(model.p_rounding().truncated),
       followed_(model.follows_pv()),
+      near_equal_(near_equal(model, row)),
+      about_a_power_(near_equal_ && lags_unknown(model, row)),
       rounding_share_(rounding_share(model.p_rounding())),
       theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)) {
   const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
@@ -95,7 +97,7 @@ void RowBounds::prepare_channels() {
   absolute_random_ = std::min(absolute_, flushed_ + aligned);
   aligned_variance_ = z_.aligned_variance * square(loose_ * aligned);
   // Weights that were rounded to a few numbers are as good as equal, whatever they were before.
-  one_way_pv_ = near_equal(model_, row_) ? 1.0 : row_.one_way_pv;
+  one_way_pv_ = near_equal_ ? 1.0 : row_.one_way_pv;
   // Followed in the natural order: what sums by lane hold beyond what values of random sign do.
   usual_ = followed_ ? 4 * std::sqrt(18.0 / static_cast<double>(row_.count)) : 0;
   // Row sum and quotient act on the whole result.
@@ -115,7 +117,7 @@ void RowBounds::prepare_channels() {
 bool RowBounds::row_sum_leans() const {
   if (!joint_ || !narrow_) return false;
   if (!model_.rounds_p_once()) return true;  // what several roundings lean by is not replayed
-  if (about_a_power(model_, row_)) return true;
+  if (about_a_power_) return true;
   const double random = random_row_sum();
   const double known = row_.rounding_biased + (truncated_ ? 0.5 * row_.rounding : 0);
   return std::fabs(row_.replayed_sum - 1) > known + kSuspicious * random || drift_ > known + random;
@@ -337,7 +339,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     const T drifting = T((row_.known > 0 ? T(size_of(c.o - c.known)) : size) / others);
     // A row sum of the same weights leans with them, and a sink beside them does not.
     const double uncancelled = joint_ ? row_.sink : 1;
-    b.suspicious |= uncancelled > 0 && about_a_power(model_, row_);
+    b.suspicious |= uncancelled > 0 && about_a_power_;
     b.suspicious |= any_above(drift_ * uncancelled * drifting, one_way + random);
     // All maxima that were tried lean by no more than a small share of what roundings are: two or three times
     // as much, and the same random errors about it.

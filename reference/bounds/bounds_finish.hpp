@@ -236,6 +236,8 @@ class RowBounds {
   double second_order_ = 0, remaining_p_ = 0;  // tier P: expm1(e) <= e (1 + second_order_)
   // What the channels of a row share, worked out once as they are many.
   bool joint_, narrow_, truncated_, followed_;
+  bool near_equal_;          // weights are as good as equal once they are rounded
+  bool about_a_power_;       // near-equal ones that may lie about a power of two
   double rounding_share_;    // variance of one rounding of P over h^2
   double theta_systematic_;  // what the row sum errs by that does not average out; no more than everything
   void prepare_channels();
