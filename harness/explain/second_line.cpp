@@ -65,8 +65,6 @@ std::string plain_words(std::string text) {
   return text;
 }
 
-using Given = GivenNumbers;
-
 // Text between numbers, and the numbers as written.
 struct Words {
   std::string between;
@@ -85,7 +83,7 @@ struct Words {
     }
   }
   bool like(const Words& other) const { return between == other.between; }
-  bool same(const Words& other, const Given& given = {}) const {
+  bool same(const Words& other, const GivenNumbers& given = {}) const {
     if (!like(other) || numbers.size() != other.numbers.size()) return false;
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (numbers[i] == other.numbers[i] || given.contains({other.numbers[i], numbers[i]})) continue;
@@ -295,9 +293,9 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
 
 // Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them: not of a
 // mechanism with numbers of its own. The softmax scale of any: a number that is both lines' is no accident.
-static Given given_numbers(const std::string& line, const std::string& there, bool own_numbers) {
+static GivenNumbers given_numbers(const std::string& line, const std::string& there, bool own_numbers) {
   const Scenario a = parse_scenario(line), b = parse_scenario(there);
-  Given given;
+  GivenNumbers given;
   for (const char* digits : {"{:.3g}", "{:.4g}"})
     given.insert(
         {fmt::format(fmt::runtime(digits), scale_of(a)), fmt::format(fmt::runtime(digits), scale_of(b))});

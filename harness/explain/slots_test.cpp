@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/families/merges.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/testing/mistakes.hpp"
 #include "reference/formats/formats.hpp"
@@ -47,10 +48,7 @@ TEST(Schedule, SlotsThatNobodyWroteHoldTheRequestBefore) {
                   const Rules own = r;
                   r.edit_parts = [own](const Scene& s, std::vector<SplitPart>& list) {
                     for (Cell c = s.cell; --c.request >= 0;) {
-                      std::vector<SplitPart> old;
-                      Rules spy = own;
-                      spy.edit_parts = [&old](const Scene&, std::vector<SplitPart>& seen) { old = seen; };
-                      s.predictor->predict(spy, c);
+                      const std::vector<SplitPart> old = parts_of(*s.predictor, own, c);
                       for (size_t i = 0; i < std::min(list.size(), old.size()); ++i)
                         if (std::isinf(list[i].lse)) list[i] = old[i];
                     }
@@ -71,11 +69,7 @@ TEST(Schedule, SlotsOfTwoRequestsThatMeet) {
                     if (s.cell.request == 2) return;
                     Cell next = s.cell;
                     ++next.request;
-                    Rules spy = own;
-                    std::vector<SplitPart> other;
-                    spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
-                    s.predictor->predict(spy, next);
-                    list[(s.kv_len + 63) / 64 - 1] = other[0];
+                    list[(s.kv_len + 63) / 64 - 1] = parts_of(*s.predictor, own, next)[0];
                   };
                 }},
                parts);

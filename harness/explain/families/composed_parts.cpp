@@ -257,10 +257,7 @@ void row_sums_of_others(Merges& add, const Clues& clues) {
       h.rules.edit_parts = [=, map = map](const Scene& s, Parts& parts) {
         const Cell c = map(s.cell);
         if (c == s.cell) return;
-        Parts other;
-        Rules spy = base;
-        spy.edit_parts = [&other](const Scene&, Parts& seen) { other = seen; };
-        predictor->predict(spy, c);
+        const Parts other = parts_of(*predictor, base, c);
         for (size_t i = 0; i < parts.size() && i < other.size(); ++i) {
           if (parts[i].lse == -kInf || other[i].lse == -kInf) continue;
           const double own = parts[i].lse - parts[i].maximum, theirs = other[i].lse - other[i].maximum;

@@ -322,10 +322,7 @@ void empties(const Clues& clues, Merges& add) {
         for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
         Cell c = s.cell;
         for (int steps = 0; left > 0 && steps < 64 && before(c); ++steps) {
-          std::vector<SplitPart> old;
-          Rules spy = base;
-          spy.edit_parts = [&old](const Scene&, std::vector<SplitPart>& seen) { old = seen; };
-          predictor->predict(spy, c);
+          const std::vector<SplitPart> old = parts_of(*predictor, base, c);
           for (size_t i = 0; i < parts.size() && i < old.size(); ++i)
             if (missing[i] && old[i].lse != -kInf) {
               parts[i] = old[i];

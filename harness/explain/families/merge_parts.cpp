@@ -176,10 +176,7 @@ void exchanged_parts(const Clues& clues, Merges& add) {
           Cell c = s.cell;
           c.head = map(c.head);
           if (c == s.cell || count(parts) < 2) return;
-          std::vector<SplitPart> other;
-          Rules spy = base;
-          spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
-          predictor->predict(spy, c);
+          const std::vector<SplitPart> other = parts_of(*predictor, base, c);
           for (size_t i = 0; i < parts.size() && i < other.size(); ++i) {
             if (which >= 0 && static_cast<int32_t>(i) != which) continue;
             if (of != kOutput) parts[i].lse = other[i].lse;
@@ -201,17 +198,14 @@ void shared_slots(const Clues& clues, Merges& add) {
                                  fmt::format("the {} split overwritten by the {} one of request {:+}",
                                              last ? "last" : "first", of_first ? "first" : "last", step),
                                  0.3);
-        const Rules base = h.rules;
+        Rules base = h.rules;
+        base.one_part_too = true;
         h.rules.edit_parts = [=](const Scene& s, std::vector<SplitPart>& parts) {
           Cell c = s.cell;
           c.request += step;
           if (c.request < 0 || c.request >= requests || parts.size() < 2) return;
           if (s.problem.requests[c.request].q_len <= c.row) return;
-          std::vector<SplitPart> other;
-          Rules spy = base;
-          spy.one_part_too = true;
-          spy.edit_parts = [&other](const Scene&, std::vector<SplitPart>& seen) { other = seen; };
-          predictor->predict(spy, c);
+          const std::vector<SplitPart> other = parts_of(*predictor, base, c);
           const std::vector<int32_t> own = filled(parts), theirs = filled(other);
           if (own.size() < 2 || theirs.empty()) return;
           parts[last ? own.back() : own.front()] = other[of_first ? theirs.front() : theirs.back()];

@@ -56,6 +56,14 @@ inline std::vector<int32_t> filled(const std::vector<SplitPart>& parts) {
   return list;
 }
 
+// The parts of a cell under these rules, before anything is changed in them.
+inline std::vector<SplitPart> parts_of(Predictor& predictor, Rules rules, const Cell& cell) {
+  std::vector<SplitPart> parts;
+  rules.edit_parts = [&parts](const Scene&, std::vector<SplitPart>& seen) { parts = seen; };
+  predictor.predict(rules, cell);
+  return parts;
+}
+
 // O and LSE of different splits, of another base, or of another head's workspace.
 void exchanged_parts(const Clues&, Merges&);
 // Slots that another request has overwritten.

@@ -242,7 +242,8 @@ void leftovers(const Clues& clues, Merges& add) {
                                fmt::format("every part begins with {} of the part before{}{}", kept[keep],
                                            goes_on ? ", and the first part with that of " : "", before.words),
                                0.25 + 0.1 * goes_on);
-      const Rules base = h.rules;
+      Rules base = h.rules;
+      base.one_part_too = true;
       h.rules.one_part_too = goes_on;
       h.rules.edit_parts = [=](const Scene& s, Parts& parts) {
         State state;
@@ -252,11 +253,7 @@ void leftovers(const Clues& clues, Merges& add) {
           const int32_t own = at, step = before.step,
                         first = before.group ? own / s.problem.group() * s.problem.group() : own % step;
           for (at = std::max(first, own - 8 * step); at < own; at += step) {
-            Parts other;
-            Rules spy = base;
-            spy.one_part_too = true;
-            spy.edit_parts = [&other](const Scene&, Parts& seen) { other = seen; };
-            predictor->predict(spy, c);
+            Parts other = parts_of(*predictor, base, c);
             carry(other, keep, state);
           }
         } else if (parts.size() < 2) {
@@ -315,10 +312,7 @@ void workspaces(const Clues& clues, Merges& add) {
           // The one before that has parts at all.
           for (int steps = 0; steps < 64 && before(c); ++steps) {
             if (c.request < 0 || c.row >= p.requests[c.request].q_len) continue;
-            Parts other;
-            Rules spy = base;
-            spy.edit_parts = [&other](const Scene&, Parts& seen) { other = seen; };
-            predictor->predict(spy, c);
+            const Parts other = parts_of(*predictor, base, c);
             const int32_t from = last_of_other ? count(other) - 1 : at;
             if (count(other) < 2 || from >= count(other)) continue;
             parts[at] = other[from];

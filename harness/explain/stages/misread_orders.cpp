@@ -8,11 +8,8 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
-namespace {
 
-// A copy of a tensor whose entries along an axis are others of the same: from(i) in place of i.
-template <class From>
-void reorder(Reading& r, Operand o, int axis, const From& from) {
+void reorder(Reading& r, Operand o, int axis, const std::function<int64_t(int64_t)>& from) {
   assay_tensor& t = tensor_of(r.tensors, o);
   const auto width = static_cast<int64_t>(format_bytes(t.format));
   int64_t stride[4] = {}, size = width;
@@ -33,8 +30,6 @@ void reorder(Reading& r, Operand o, int axis, const From& from) {
   t.data = to;
   std::copy(stride, stride + t.rank, t.stride);
 }
-
-}  // namespace
 
 void Misreadings::orders() {
   head_orders();

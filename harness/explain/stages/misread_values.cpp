@@ -54,14 +54,10 @@ void Misreadings::heads() {
     for (const int by : {1, -1})
       add(cause, fmt::format("{} of the {} head", operand_name(o), by > 0 ? "next" : "last"),
           [=](Reading& r) {
-            assay_tensor& t = tensor_of(r.tensors, o);
-            if (t.shape[0] < 2 || format_bytes(t.format) != 4) return false;
-            const auto* own = static_cast<const float*>(t.data);
-            r.lists->emplace_back(static_cast<size_t>(t.shape[0]) * sizeof(float));
-            for (int64_t h = 0; h < t.shape[0]; ++h)
-              std::memcpy(r.lists->back().data() + h * 4,
-                          own + (h + by + t.shape[0]) % t.shape[0] * t.stride[0], 4);
-            t.data = r.lists->back().data(), t.stride[0] = 1;
+            const assay_tensor& t = tensor_of(r.tensors, o);
+            const int64_t n = t.shape[0];
+            if (n < 2 || format_bytes(t.format) != 4) return false;
+            reorder(r, o, 0, [=](int64_t h) { return (h + by + n) % n; });
             return true;
           });
   };

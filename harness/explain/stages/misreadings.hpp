@@ -15,6 +15,9 @@
 
 namespace assay {
 
+// A copy of a tensor whose entries along an axis are others of the same: from(i) in place of i.
+void reorder(Reading&, Operand, int axis, const std::function<int64_t(int64_t)>& from);
+
 class Misreadings {
  public:
   explicit Misreadings(const StageCase& c) : case_(c), given_(c.given()), op_(op_of(c.kernel().op)) {}
