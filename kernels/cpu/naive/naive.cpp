@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefill_naive_cpu, paged_naive_cpu, decode_splitkv_cpu, persistent_prefill_cpu and persistent_paged_cpu:
-// attention written down as plainly as the features allow, fp32 scalars, softmax in two passes over stored
-// logits, one thread per (row, head). They are what the fast kernels and other devices are compared with by
-// eye, and the ones that serve when a new feature has no fast path yet. The ops share the code: place_key
-// differs, decode_splitkv sees the keys of one part at a time, and work of a schedule those of its own.
+// attention as plain.cpp writes it down, every feature, softmax in two passes over stored logits. They are
+// what the fast kernels and other devices are compared with by eye, and the ones that serve when a new
+// feature has no fast path yet. Here is what of a call is whose work: place_key differs, decode_splitkv sees
+// the keys of one part at a time, and work of a schedule those of its own.
+#include <omp.h>
+
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstdio>
-#include <limits>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "kernels/common/fill_struct.hpp"
-#include "kernels/common/formats.hpp"
 #include "kernels/common/instances.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/common/persistent.hpp"
 #include "kernels/cpu/kernels.hpp"
+#include "kernels/cpu/naive/rows.hpp"
 
 namespace assay_cpu {
 
@@ -25,146 +25,6 @@ using namespace assay_kernels;
 namespace {
 
 constexpr bool kPositions = true;  // looks at first_key and positions
-// Keys are dealt to so many sums in turn, which are folded at the end: one sum of a million keys would lose
-// what is small beside it.
-constexpr int32_t kLanes = 16;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// fp32 buffers of one thread, reused from row to row. o: by lane.
-struct RowBuffers {
-  std::vector<float> q, k, v, o, logits;
-};
-
-// Lane 0 becomes the sum of all lanes of `width` numbers.
-void fold_lanes(float* lanes, int32_t width) {
-  for (int32_t half = kLanes / 2; half > 0; half /= 2)
-    for (int32_t i = 0; i < half * width; ++i) lanes[i] += lanes[half * width + i];
-}
-
-// Position bias of the spec; keys after the row have none.
-float position_bias(int32_t alibi, float slope, int64_t distance) {
-  if (distance < 0) return 0.0f;
-  const float d = static_cast<float>(distance);
-  return -slope * (alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
-}
-
-// `format` is a constant where this is called from, so the loop is one of loads and conversions.
-ASSAY_INLINE void load_run(const KvView& view, int32_t format, int64_t offset, int32_t count, float* out) {
-  for (int32_t d = 0; d < count; ++d) out[d] = load_element(view.data, offset + d * view.dim_inner, format);
-}
-
-// The values of all codes of a format of one byte.
-const float* byte_values(int32_t format) {
-  constexpr int32_t kFormats = ASSAY_INT8 + 1;
-  static const auto all = [] {
-    std::array<std::array<float, 256>, kFormats> values{};
-    for (int32_t f : {ASSAY_INT8, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ})
-      for (int code = 0; code < 256; ++code) values[f][code] = float_from_byte(static_cast<uint8_t>(code), f);
-    return values;
-  }();
-  return all[format].data();
-}
-
-void load_kv_row(const KvView& view, int64_t offset, int32_t dims, float* out) {
-  const float* bytes = byte_values(view.format);
-  for (int32_t d = 0; d < dims; d += view.dim_pack) {
-    const int64_t at = offset + dim_offset(view, d);
-    const int32_t count = std::min(view.dim_pack, dims - d);
-    switch (view.format) {
-      case ASSAY_FP32:
-        load_run(view, ASSAY_FP32, at, count, out + d);
-        break;
-      case ASSAY_BF16:
-        load_run(view, ASSAY_BF16, at, count, out + d);
-        break;
-      case ASSAY_FP16:
-        load_run(view, ASSAY_FP16, at, count, out + d);
-        break;
-      default:  // of one byte
-        for (int32_t i = 0; i < count; ++i) out[d + i] = bytes[view.data[at + i * view.dim_inner]];
-    }
-  }
-}
-
-// Where results of a row and head go.
-struct Target {
-  unsigned char* o;
-  int32_t format;
-  int64_t first, dim;  // in elements
-  float* lse;          // null: none is asked for
-};
-Target target_of(const Operands& a, int64_t packed_row, int head, int32_t part) {
-  return {a.o, a.p.o_format, part * a.o_part + packed_row * a.o_stride[0] + head * a.o_stride[1],
-          a.o_stride[2],
-          a.lse != nullptr ? a.lse + part * a.lse_part + packed_row * a.lse_stride[0] + head * a.lse_stride[1]
-                           : nullptr};
-}
-
-// Attention of one row and head to those of the keys that it sees.
-void attend(const Operands& a, int request, int32_t row, int head, KeyInterval own, const Target& to,
-            RowBuffers& buffers) {
-  const assay_problem& p = a.p;
-  const int kv_head = head / a.group;
-  const int64_t packed_row = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
-  const int64_t q_offset = packed_row * a.q_stride[0] + head * a.q_stride[1];
-  for (int32_t d = 0; d < p.head_dim_qk; ++d)
-    buffers.q[d] = load_element(a.q, q_offset + d * a.q_stride[2], p.q_format) *
-                   (channel_scale(a.q_scale, head, d) * channel_scale(a.k_scale, kv_head, d));
-  const float row_scale = p.softmax_scale * q_row_scale(a.q_scale, request, packed_row, head, kv_head);
-
-  const RowView view = view_row(a, request, p.q_len[request], p.kv_len[request], row, packed_row);
-  const KeyInterval keys = {std::max(view.keys.begin, own.begin), std::min(view.keys.end, own.end)};
-  const float slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
-
-  // Pass 1: logits and their maximum. Invisible keys are never read.
-  float largest = -kInfinity;
-  for (int32_t j = keys.begin; j < keys.end; ++j) {
-    float& logit = buffers.logits[j];
-    logit = -kInfinity;
-    if (p.mask == ASSAY_MASK_TREE && !tree_visible(a, request, row, j)) continue;
-    if (!draft_in_window(a, view, j)) continue;
-    const KeyPlace place = place_key(a, request, j);
-    load_kv_row(a.k, token_offset(a.k, place) + kv_head * a.k.head_stride, p.head_dim_qk, buffers.k.data());
-    float dot = 0.0f;
-    for (int32_t d = 0; d < p.head_dim_qk; ++d) dot += buffers.q[d] * buffers.k[d];
-    logit = dot * (row_scale * kv_scale(a.k_scale, request, place, kv_head));
-    if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
-    if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, slope, key_distance(a, view, j));
-    // Negated so that a NaN logit becomes the maximum and reaches the output.
-    if (!(logit <= largest)) largest = logit;
-  }
-  const float sink = p.has_sinks ? a.sinks[head * a.sinks_stride] : -kInfinity;
-  const float shift = sink > largest ? sink : largest;
-
-  // Pass 2: weights, their sum and the weighted values.
-  float sums[kLanes] = {};
-  std::fill(buffers.o.begin(), buffers.o.end(), 0.0f);
-  for (int32_t j = keys.begin; j < keys.end; ++j) {
-    if (buffers.logits[j] == -kInfinity) continue;
-    const KeyPlace place = place_key(a, request, j);
-    const float weight = std::exp(buffers.logits[j] - shift);
-    float* o = &buffers.o[static_cast<size_t>(j % kLanes) * p.head_dim_v];
-    sums[j % kLanes] += weight;
-    const bool per_token = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
-    const float factor = per_token ? weight * kv_scale(a.v_scale, request, place, kv_head) : weight;
-    load_kv_row(a.v, token_offset(a.v, place) + kv_head * a.v.head_stride, p.head_dim_v, buffers.v.data());
-    for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] += factor * buffers.v[d];
-  }
-  fold_lanes(sums, 1);
-  fold_lanes(buffers.o.data(), p.head_dim_v);
-  float sum = sums[0];
-  if (p.has_sinks && shift > -kInfinity) sum += std::exp(sink - shift);
-
-  const bool empty = sum == 0.0f;
-  const float o_scale =
-      a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? 1.0f : kv_scale(a.v_scale, request, KeyPlace{0, 0}, kv_head);
-  for (int32_t d = 0; d < p.head_dim_v; ++d) {
-    const float value = empty ? 0.0f : buffers.o[d] / sum * (o_scale * channel_scale(a.v_scale, kv_head, d));
-    store_element(to.o, to.first + d * to.dim, to.format, value);
-  }
-  if (to.lse != nullptr)
-    *to.lse = empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
-}
 
 int supports(const assay_kernel* self, const assay_problem* p, const assay_tensors*, const assay_device*,
              char* why, size_t size) {
@@ -204,24 +64,69 @@ void read_lengths(const assay_problem& p, const assay_tensors& t, std::vector<in
   }
 }
 
-// Calls one(n, buffers) for n of 0 .. count - 1 on the threads there are; a dynamic loop balances ragged
-// batches.
-template <class One>
-int run_each(const assay_problem& p, int64_t count, const One& one) {
+// Says where the results of a packed row go, of the part with this number.
+void results_at(const Operands& a, int64_t packed_row, int64_t part, RowOfHead& row) {
+  row.o = a.o, row.o_format = a.p.o_format;
+  row.o_first = part * a.o_part + packed_row * a.o_stride[0] + row.head * a.o_stride[1];
+  row.o_dim = a.o_stride[2];
+  row.lse = a.lse == nullptr
+                ? nullptr
+                : a.lse + part * a.lse_part + packed_row * a.lse_stride[0] + row.head * a.lse_stride[1];
+}
+
+// Rows of one request and KV head, which may stand beside each other: query row first_row + i / group with
+// head kv_head * group + i % group for i of begin .. end - 1.
+struct Piece {
+  int32_t request, kv_head, first_row, begin, end;
+  int64_t of;  // whatever the caller wants to know again
+};
+
+// Cuts `rows` rows into pieces; `piece` says what they share.
+void add_pieces(std::vector<Piece>& pieces, Piece piece, int64_t rows, int32_t beside) {
+  for (int64_t begin = 0; begin < rows; begin += beside) {
+    piece.begin = static_cast<int32_t>(begin),
+    piece.end = static_cast<int32_t>(std::min(rows, begin + beside));
+    pieces.push_back(piece);
+  }
+}
+
+// How many rows stand beside each other: all that may, unless a thread had nothing to do then. No row's bits
+// depend on it.
+int32_t rows_beside(int64_t rows) {
+  const int64_t of_a_thread = rows / std::max(omp_get_max_threads(), 1);
+  return static_cast<int32_t>(std::clamp<int64_t>(of_a_thread, 1, kRowsBeside));
+}
+
+// Attends for all pieces on the threads there are; a dynamic loop balances ragged batches. own(piece): the
+// keys that count; target(piece, row): a RowOfHead with its results' place added.
+template <class Own, class Target>
+int run_pieces(const Operands& a, const std::vector<Piece>& pieces, int32_t beside, const Own& own,
+               const Target& target) {
+  Isa isa = Isa::kScalar;
+  if (!active_isa(&isa, nullptr, 0)) isa = detected_isa();  // these kernels ask for no level
+  const bool plain = isa == Isa::kScalar;
   bool out_of_memory = false;
 #pragma omp parallel reduction(|| : out_of_memory)
   {
-    RowBuffers buffers;
+    std::optional<RowBuffers> buffers;
     try {
-      buffers.q.resize(p.head_dim_qk), buffers.k.resize(p.head_dim_qk);
-      buffers.v.resize(p.head_dim_v), buffers.o.resize(size_t{kLanes} * p.head_dim_v);
-      buffers.logits.resize(p.max_kv_len);
+      buffers.emplace(a.p, beside);
     } catch (const std::bad_alloc&) {
       out_of_memory = true;
     }
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t n = 0; n < count; ++n)
-      if (!out_of_memory) one(n, buffers);
+    for (size_t n = 0; n < pieces.size(); ++n) {
+      if (out_of_memory) continue;
+      const Piece& piece = pieces[n];
+      RowOfHead rows[kRowsBeside];
+      for (int32_t i = piece.begin; i < piece.end; ++i) {
+        RowOfHead& row = rows[i - piece.begin];
+        row.row = piece.first_row + i / a.group, row.head = piece.kv_head * a.group + i % a.group;
+        target(piece, row);
+        if (plain) attend_plainly(a, piece.request, own(piece), row, *buffers);
+      }
+      if (!plain) attend_beside(a, piece.request, own(piece), rows, piece.end - piece.begin, *buffers);
+    }
   }
   return out_of_memory ? ASSAY_OUT_OF_MEMORY : ASSAY_OK;
 }
@@ -246,32 +151,27 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
   const bool lse_optional = (self->promises & ASSAY_PROMISE_LSE_OPTIONAL) != 0;
   if (!make_operands(p, t, &a, error, size, lse_optional)) return ASSAY_INVALID_ARGUMENT;
   return with_memory(error, size, [&] {
-    std::vector<int64_t> rows;  // request and row
     std::vector<int32_t> q_len, kv_len;
     read_lengths(*p, *t, q_len, kv_len);
     a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
-    rows.reserve(p->total_q);
-    for (int64_t r = 0; r < p->requests; ++r)
-      for (int64_t i = 0; i < q_len[r]; ++i) rows.push_back(r << 32 | i);
-    const int64_t parts = self->op == ASSAY_OP_DECODE_SPLITKV ? p->states : 1;
-    const int64_t work = static_cast<int64_t>(rows.size()) * p->heads_q * parts;
-    return run_each(*p, work, [&](int64_t n, RowBuffers& buffers) {
-      const int64_t id = rows[n / parts / p->heads_q];
-      const int request = static_cast<int>(id >> 32), head = static_cast<int>(n / parts % p->heads_q);
-      const auto row = static_cast<int32_t>(id), part = static_cast<int32_t>(n % parts);
-      const KeyInterval own = self->op == ASSAY_OP_DECODE_SPLITKV ? part_interval(a.p, kv_len[request], part)
-                                                                  : KeyInterval{0, kv_len[request]};
-      const int64_t packed = a.cu_q[request * a.cu_q_stride] + static_cast<int64_t>(row);
-      attend(a, request, row, head, own, target_of(a, packed, head, part), buffers);
+    const bool split = self->op == ASSAY_OP_DECODE_SPLITKV;
+    const int64_t parts = split ? p->states : 1;
+    const int32_t beside = rows_beside(p->total_q * p->heads_q * parts);
+    std::vector<Piece> pieces;
+    for (int32_t r = 0; r < p->requests; ++r)
+      for (int32_t h = 0; h < p->heads_kv; ++h)
+        for (int64_t part = 0; part < parts; ++part)
+          add_pieces(pieces, {r, h, 0, 0, 0, part}, int64_t{q_len[r]} * a.group, beside);
+    const auto own = [&](const Piece& piece) {
+      const int32_t keys = kv_len[piece.request];
+      return split ? part_interval(a.p, keys, static_cast<int32_t>(piece.of)) : KeyInterval{0, keys};
+    };
+    return run_pieces(a, pieces, beside, own, [&](const Piece& piece, RowOfHead& row) {
+      const int64_t packed = a.cu_q[piece.request * a.cu_q_stride] + static_cast<int64_t>(row.row);
+      results_at(a, packed, piece.of, row);
     });
   });
 }
-
-// A row of a tile with its work.
-struct ScheduledRow {
-  Work work;
-  int32_t packed;
-};
 
 int run_schedule(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan*, void*,
                  char* error, size_t size) {
@@ -283,25 +183,35 @@ int run_schedule(const assay_kernel* self, const assay_problem* p, const assay_t
     std::vector<int32_t> q_len, kv_len;
     read_lengths(a.p, *t, q_len, kv_len);
     a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
-    std::vector<ScheduledRow> rows;
-    for (int64_t i = first_work(b.schedule, 0); i < first_work(b.schedule, p->workers); ++i) {
+    const int64_t first = first_work(b.schedule, 0), end = first_work(b.schedule, p->workers);
+    int64_t rows = 0;
+    for (int64_t i = first; i < end; ++i) {
       const Work work = work_at(b.schedule, i);
-      for (int32_t row = work.first_row; row < work.end_row; ++row) rows.push_back({work, row});
+      rows += int64_t{work.end_row - work.first_row} * a.group;
     }
-    return run_each(*p, static_cast<int64_t>(rows.size()) * a.group, [&](int64_t n, RowBuffers& buffers) {
-      const auto& [work, packed] = rows[n / a.group];
-      const auto j = static_cast<int32_t>(n % a.group);
-      const int head = work.kv_head * a.group + j;
-      const int32_t in_tile = packed - work.first_row;
-      Target to = target_of(a, packed, head, 0);
-      if (work.partial >= 0) {
-        const int64_t *o = b.tiles.o_stride, *lse = b.tiles.lse_stride;
-        to = {reinterpret_cast<unsigned char*>(b.tiles.o), ASSAY_FP32,
-              work.partial * o[0] + in_tile * o[1] + j * o[2], o[3],
-              b.tiles.lse + work.partial * lse[0] + in_tile * lse[1] + j * lse[2]};
+    const int32_t beside = rows_beside(rows);
+    std::vector<Piece> pieces;
+    for (int64_t i = first; i < end; ++i) {
+      const Work work = work_at(b.schedule, i);
+      const int32_t row = work.first_row - a.cu_q[work.request * a.cu_q_stride];
+      add_pieces(pieces, {work.request, work.kv_head, row, 0, 0, i},
+                 int64_t{work.end_row - work.first_row} * a.group, beside);
+    }
+    const auto own = [&](const Piece& piece) {
+      const Work work = work_at(b.schedule, piece.of);
+      return KeyInterval{work.first_key, work.end_key};
+    };
+    return run_pieces(a, pieces, beside, own, [&](const Piece& piece, RowOfHead& row) {
+      const Work work = work_at(b.schedule, piece.of);
+      if (work.partial < 0) {
+        results_at(a, a.cu_q[work.request * a.cu_q_stride] + static_cast<int64_t>(row.row), 0, row);
+        return;
       }
-      attend(a, work.request, packed - a.cu_q[work.request * a.cu_q_stride], head,
-             {work.first_key, work.end_key}, to, buffers);
+      const int64_t *o = b.tiles.o_stride, *lse = b.tiles.lse_stride;
+      const int32_t in_tile = row.row - piece.first_row, j = row.head % a.group;
+      row.o = reinterpret_cast<unsigned char*>(b.tiles.o), row.o_format = ASSAY_FP32;
+      row.o_first = work.partial * o[0] + in_tile * o[1] + j * o[2], row.o_dim = o[3];
+      row.lse = b.tiles.lse + work.partial * lse[0] + in_tile * lse[1] + j * lse[2];
     });
   });
 }

@@ -70,6 +70,37 @@ TEST_P(NaiveTest, RefusesWithTheThreeParts) {
   EXPECT_STREQ(why, "operand v is missing");
 }
 
+// Outputs of the same bits, or NaN on both sides: which NaN comes of two is not what anybody asked.
+bool same_or_nan(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(std::isnan(a[i]) && std::isnan(b[i]))) return false;
+  return true;
+}
+
+// Rows beside each other (beside.cpp) against the plain loops that ASSAY_CPU_ISA=scalar runs. One thread:
+// then kRowsBeside rows stand beside each other, two: half as many in the smallest of these.
+TEST_P(NaiveTest, RowsBesideEachOtherHaveTheBitsOfThePlainLoops) {
+  if (detected_isa() == Isa::kScalar) GTEST_SKIP() << "this machine runs the plain loops only";
+  int finite = 0;
+  for (uint64_t seed = 400; seed < 480; ++seed) {
+    Spec spec = random_spec(seed, GetParam()->op);
+    spec.poison_invisible = seed % 2 == 1;
+    if (seed % 5 == 0) spec.logit_deviation = 60;  // weights from 1 to nothing
+    if (seed % 16 == 0) spec.requests.push_back({3, 700}), spec.requests.push_back({40, 90});
+    Case c(spec);
+    setenv("ASSAY_CPU_ISA", "scalar", 1);
+    const Output plain = c.run(*GetParam(), 1);
+    unsetenv("ASSAY_CPU_ISA");
+    for (const int threads : {1, 2}) {
+      const Output beside = c.run(*GetParam(), threads);
+      ASSERT_TRUE(same_or_nan(plain.o, beside.o) && same_or_nan(plain.lse, beside.lse)) << spec.text();
+    }
+    for (const float x : plain.o) finite += std::isfinite(x) && x != 0;
+  }
+  EXPECT_GT(finite, 50000);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, NaiveTest, ::testing::Values(&kPrefillNaive, &kPagedNaive),
                          [](const auto& info) { return std::string(info.param->name); });
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention of rows with one head each, written twice with the same bits: plain.cpp is the one to read, a
+// row at a time and a key at a time, and the one that runs at ASSAY_CPU_ISA=scalar; beside.cpp reads a key
+// once for several rows and forms the logits of several keys side by side, with AVX2, because a suite of
+// thousands of cases is waiting. Every sum has the order that plain.cpp gives it; naive_test.cpp compares
+// their bits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/common/operands.hpp"
+
+namespace assay_cpu {
+
+using namespace assay_kernels;
+
+// Keys are dealt to so many sums in turn, which are folded at the end: one sum of a million keys would lose
+// what is small beside it.
+inline constexpr int32_t kLanes = 16;
+// So many rows at most stand beside each other; their sums (kLanes each) stay in the second cache.
+inline constexpr int32_t kRowsBeside = 8;
+
+// A row of a request with one query head, and where its results go.
+struct RowOfHead {
+  int32_t row;
+  int head;
+  unsigned char* o;
+  int32_t o_format;
+  int64_t o_first, o_dim;  // in elements
+  float* lse;              // null: none is asked for
+};
+
+// fp32 buffers of one thread, reused from call to call. Throws std::bad_alloc.
+struct RowBuffers {
+  RowBuffers(const assay_problem&, int32_t rows);
+  int32_t rows;                     // at most so many stand beside each other
+  std::vector<float> q, logits, o;  // of each row; o: by lane
+  std::vector<float> keys, keys_turned, values;
+};
+
+// `own`: only these keys count, of those that a row sees. All rows are of one request and one KV head.
+void attend_plainly(const Operands&, int request, KeyInterval own, const RowOfHead&, RowBuffers&);
+void attend_beside(const Operands&, int request, KeyInterval own, const RowOfHead* rows, int32_t count,
+                   RowBuffers&);
+
+// What both need: the row's Q with its channel scales, the other factors of its logits, what it sees.
+struct RowStart {
+  RowView view;
+  KeyInterval keys;
+  float row_scale, slope, sink;
+};
+RowStart start_row(const Operands&, int request, KeyInterval own, const RowOfHead&, float* q);
+// One row of K or V of a token and head, dims in their order.
+void load_kv_row(const KvView&, int64_t offset, int32_t dims, float* out);
+// The logit of what Q and a key's K multiply to; `scale`: the row's times the key's.
+float finish_logit(const Operands&, const RowStart&, int32_t key, float dot, float scale);
+// Folds the lanes and writes the row's results. `shift`: the maximum of its logits and its sink;
+// `lane`: of so many floats is a lane of o.
+void finish_row(const Operands&, int request, const RowOfHead&, const RowStart&, float shift, float* sums,
+                float* o, int32_t lane);
+
+}  // namespace assay_cpu
