@@ -123,7 +123,7 @@ void extend_window(Calls& c, const Part& part) {
 
 void extend(Calls& c, const Part& part) {
   attend_in_chunks(c, part, {"extend", "window", "extends"});
-  c.dense_new_keys |= ASSAY_REQUEST_EXTEND;
+  c.dense_new_keys |= ASSAY_REQUEST_EXTEND, c.chained = ASSAY_REQUEST_EXTEND;
 }
 
 void decode(Calls& c, const Part& part) {

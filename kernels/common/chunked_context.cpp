@@ -94,7 +94,7 @@ StageCall& list_keys(Calls& c, const char* stage, const std::string& what, const
 
 void attend_all_in_chunks(Calls& c) {
   attend_in_chunks(c, everything(c), {kNewPlaces[0].name, kNewPlaces[1].name, "all requests"});
-  c.dense_new_keys = c.gathers = ASSAY_REQUEST_ANY;
+  c.dense_new_keys = c.gathers = c.chained = ASSAY_REQUEST_ANY;
 }
 
 void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {

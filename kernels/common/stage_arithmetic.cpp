@@ -197,6 +197,7 @@ assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
     const assay_kernel& k = *call.kernel;
     assay_arithmetic own = call.bounded && attends(k.op) ? within_bounds(call) : asked(k, call.problem);
     read_as_step(own, call, step);
+    if (k.op == ASSAY_OP_STEP && own.splits_vary > 1) own.splits_vary = 1;  // a chain among its own requests
     // New keys of a step may lie beside the cache, without its scales, and another stage takes them.
     if (own.q_replayed_scales != 0) forget_replay(own);
     if (attends(k.op) || k.op == ASSAY_OP_STEP) {  // a step within a step attends, and writes
@@ -229,11 +230,14 @@ assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
   if (calls.parts > 1) {
     // Parts of a stage lie within those that stages pass on, and are merged before them.
     const bool inner = all.splits > 1;
+    // Of a chain it is known where its links end, if nothing within them is rounded to 16 bits.
+    const bool chain = !inner || all.partial_format == ASSAY_FP32 || all.partial_format == ASSAY_FORMAT_NONE;
     all.partial_format = inner ? coarser(all.partial_format, calls.partial_format) : calls.partial_format;
     all.partial_lse_format = inner ? coarser(all.partial_lse_format, ASSAY_FP32) : ASSAY_FP32;
     all.partial_roundings = calls.levels + (inner ? std::max(1, all.partial_roundings) : 0);
     all.splits = std::max(1, all.splits) * calls.parts;
-    all.split_keys = 0, all.split_interleaved = 0, all.splits_vary = 1, all.order_declared = 0;
+    all.split_keys = 0, all.split_interleaved = 0, all.order_declared = 0;
+    all.splits_vary = 1 + (chain ? 2 * calls.chained : 0);
     all.item_rows = all.shares = all.share_tiles = all.share_turns = 0;
     if (exp_of_merge > 0) all.exp_instruction = nullptr;
   }

@@ -143,6 +143,28 @@ TEST(StageArithmetic, OfPathsOfDraftsHasNoOrder) {
   EXPECT_EQ(step.declared().order_declared, 0);
 }
 
+void stored_in_16_bits(const assay_problem& p, assay_arithmetic& a) {
+  in_tiles_of_16(p, a);
+  a.splits = 2, a.partial_format = ASSAY_BF16;
+}
+
+// Which requests have a chain, unless links hold stored results of their own; none where a window is gathered
+// at once or nothing lies in the cache.
+TEST(StageArithmetic, OfChunksSaysWhoseContextsAreCut) {
+  const auto chained = [](const Pipeline& pipeline, Declaration stages, const std::vector<int32_t>& keys) {
+    Step step(pipeline, stages, {1, 9, 40}, keys);
+    step.p.token_budget = 16;
+    return step.declared().splits_vary >> 1;
+  };
+  EXPECT_EQ(chained(kMlaPrefill, in_tiles_of_16, {50, 60, 100}), ASSAY_REQUEST_ANY);
+  EXPECT_EQ(chained(kAiterFa, in_tiles_of_16, {50, 60, 100}), ASSAY_REQUEST_EXTEND);
+  EXPECT_EQ(chained(kMlaPrefill, stored_in_16_bits, {50, 60, 100}), 0);
+  EXPECT_EQ(chained(kMlaPrefill, in_tiles_of_16, {1, 9, 40}), 0);
+  Step window(kAiterFa, in_tiles_of_16, {9, 40}, {60, 100});
+  window.p.window_left = 20;
+  EXPECT_LE(window.declared().splits_vary, 1);
+}
+
 // The keys that a window shows are gathered, so tiles begin where it does.
 TEST(StageArithmetic, OfGatheredWindowsHasNoOrder) {
   Step step(kAiterFa, in_tiles_of_16, {9, 40}, {60, 100});

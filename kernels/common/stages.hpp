@@ -80,6 +80,8 @@ class Calls {
   int32_t dequant_format = ASSAY_FORMAT_NONE;
   // Classes of requests all of whose keys in the cache come from such a gather (enum assay_request_class).
   int32_t gathers = 0;
+  // Classes of requests whose contexts go through a chain of chunks (attend_in_chunks), cut among them alone.
+  int32_t chained = 0;
   // What a stage rounded Q to, by a scale of 1; NONE: Q is attended as it came.
   int32_t cast_q = ASSAY_FORMAT_NONE;
 

@@ -122,6 +122,7 @@ class Row {
       c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
     }
     accumulate(d, c);
+    if (row_.chained) c.chain = stored_in_chain(d);
     c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
     c.sum_lean = followed_.sum_lean(keys_, d);
     if (row_.heavy) c.group_variance = std::min(c.group_variance, followed_.sum_variance(d));
@@ -194,6 +195,7 @@ class Row {
     const assay_arithmetic& a = model_.arithmetic();
     const PRounding& rounding = model_.p_rounding();
     row_.declared = order_.declared();
+    row_.chained = static_cast<bool>(order_.chain(id_.request));
     row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
     row_.shifted = rounding.narrow && rounding.shifted_by(shared_error(z_, row_.largest_random));
     const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
@@ -396,6 +398,21 @@ class Row {
     }
   }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
+
+  double stored_in_chain(int32_t d) const {
+    const Chain chain = order_.chain(id_.request);
+    ChainSums<double> sums(0);
+    int64_t end = -1;
+    for (const Key& k : keys_) {
+      if (const int64_t own = chain.end(k.index); own != end) {
+        if (end >= 0) sums.end_link();
+        end = own;
+      }
+      sums.link += k.p * k.v[d];
+    }
+    sums.end_link(end <= chain.context);
+    return sums.stored();
+  }
 
   const Problem& p_;
   const OperandReader& operands_;

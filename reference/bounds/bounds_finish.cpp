@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/formats/formats.hpp"
+
 namespace assay {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Share of its own term that the replayed rounding of P may reach before it counts as not random.
 constexpr double kSuspicious = 0.75;
+constexpr double kMergeRoundings = 24;  // in fp32, of what goes into a merge and of what comes out: 9 each
 
 // A lean is small where all that roundings may do is so many times as much.
 constexpr double kSmallLean = 8;
@@ -203,6 +206,19 @@ T RowBounds::parts_made_blindly(const ChannelFacts<T>& c) const {
   return smaller(c.spread, larger(random, T(loose_ * in_common(c))));
 }
 
+// Results of known chunks are stored and merged one after the other; parts inside of a chunk in fp32, and so
+// are the merges. `inside`: what the latter act on.
+template <class T>
+T RowBounds::chained(const ChannelFacts<T>& c, const T& inside, const T& second_order) const {
+  const assay_arithmetic& a = model_.arithmetic();
+  const double levels = std::max(1, a.partial_roundings);
+  const bool narrow = a.partial_format != ASSAY_FORMAT_NONE && a.partial_format != ASSAY_FP32;
+  const double unit =
+      (narrow ? format_info(a.partial_format).unit_roundoff : kUnit) + kMergeRoundings * kUnit;
+  const double grown = std::pow(1 + unit, levels), fp32 = (kMergeRoundings + a.splits + 4 * levels) * kUnit;
+  return unit * grown * c.chain + fp32 / (1 - fp32) * smaller(c.mass, inside) + z_.partial * second_order;
+}
+
 // Wrong weights of parts move O toward or away from a part's own result.
 template <class T>
 T RowBounds::merged(const ChannelFacts<T>& c, const T& norm) const {
@@ -281,6 +297,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   if (z_.partial > 0)
     partial = z_.partial * (row_.declared ? T(c.part_size + second_order)
                                           : smaller(c.mass, T(size + parts_made_blindly(c) + second_order)));
+  if (row_.chained) partial = smaller(partial, chained(c, T(size + parts_made_blindly(c)), second_order));
   systematic += partial;
   if (row_.structured) {
     systematic = accumulation + absolute_;

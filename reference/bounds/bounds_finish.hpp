@@ -59,7 +59,8 @@ struct RowFacts {
   // Undeclared order of more than a few updates, or of parts (bounds_blind.hpp): windows that the keys are
   // in, and 0 elsewhere.
   double windows = 0;
-  int64_t parts = 0;  // that hold keys
+  int64_t parts = 0;     // that hold keys
+  bool chained = false;  // ChannelFacts::chain holds what the stages of a step store (bounds_chain.hpp)
   // Declared order: sqrt(sum over parts of their weight times their distance^2), how far a part's largest
   // score is below the row's.
   double part_distance = 0;
@@ -138,6 +139,7 @@ struct ChannelFacts {
     group_variance = every<T>(0);  // accumulation (GroupTerms)
   T part_size = every<T>(0);       // sum over parts of |A_s|
   T part_far = every<T>(0);        // of |A_s| times the part's distance
+  T chain = every<T>(0);           // what is rounded to the partial format: ChainSums
   T updated = every<T>(0);         // as RowFacts::updated, of |sum p v|; undeclared order: of |v - o|
   // With RowFacts::windows: sum p^2 (v - o)^2, the same of p N, and of stretches; the root of that of windows
   // times their number; sum p (v - o) of the keys of large scores.
@@ -205,6 +207,8 @@ class RowBounds {
   T updated_blindly(const ChannelFacts<T>&) const;
   template <class T>
   T parts_made_blindly(const ChannelFacts<T>&) const;
+  template <class T>
+  T chained(const ChannelFacts<T>&, const T& inside, const T& second_order) const;
   // What a matrix unit leans by that cuts products of both signs.
   template <class T>
   T cut_blindly(const ChannelFacts<T>&, const T& norm) const;

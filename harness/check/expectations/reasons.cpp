@@ -175,6 +175,11 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                     {"q_rounding", a.q_rounding}})
     if (error >= 1)
       return fmt::format("{} is {}, less than 1 expected: the result may be anything", name, error);
+  // Beside a flag the classes of a step's requests that have a chain (reference/bounds/bounds_chain.hpp).
+  if (a.splits_vary < 0 || a.splits_vary > 1 + 2 * ASSAY_REQUEST_ANY ||
+      (a.splits_vary > 1 && a.splits_vary % 2 == 0))
+    return fmt::format("splits_vary is {}, 0, 1 or 1 + 2 x the classes of requests with a chain expected",
+                       a.splits_vary);
   for (const auto& [name, flag] : {std::pair{"promote_pv", a.promote_pv},
                                    {"tile_reverse", a.tile_reverse},
                                    {"p_truncated", a.p_truncated},
@@ -184,7 +189,6 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                    {"p_int8_tile_max", a.p_int8_tile_max},
                                    {"dequant_replayed", a.dequant_replayed},
                                    {"split_interleaved", a.split_interleaved},
-                                   {"splits_vary", a.splits_vary},
                                    {"q_replayed_scales", a.q_replayed_scales},
                                    {"rescale_inexact", a.rescale_inexact}})
     if (flag != 0 && flag != 1) return fmt::format("{} is {}, 0 or 1 expected", name, flag);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chain of partial results between the stages of a step (assay_arithmetic::splits_vary beyond 1): contexts
+// are cut as chunk_metadata cuts them, the result of each chunk is stored, merged with those before it and
+// stored again, and the new keys come last. Where chunks end is known, so what is rounded is, too
+// (BOUNDS.md, section 12), whatever order the keys of a chunk have.
+#pragma once
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "harness/abi/assay_kernel.h"
+#include "harness/problem/problem.hpp"
+
+namespace assay {
+
+// Of one request.
+struct Chain {
+  int64_t each = 0, context = 0;  // keys of a chunk, 0: no chain; keys before the new ones
+  explicit operator bool() const { return each > 0; }
+  // Behind the last key of the link that holds this one.
+  int64_t end(int64_t key) const {
+    return key < context ? std::min((key / each + 1) * each, context) : std::numeric_limits<int64_t>::max();
+  }
+};
+
+// splits_vary: 1, and twice the classes of requests (enum assay_request_class) that have a chain.
+inline int32_t chained_classes(const assay_arithmetic& a) { return a.splits > 1 ? a.splits_vary >> 1 : 0; }
+
+inline Chain chain_of(const Problem& p, const assay_arithmetic& a, int32_t request) {
+  const int32_t classes = chained_classes(a);
+  if (classes == 0) return {};
+  const auto is = [&](const Request& r) {
+    const int32_t own = r.q_len <= p.threshold ? ASSAY_REQUEST_DECODE
+                        : r.context_len() > 0  ? ASSAY_REQUEST_EXTEND
+                                               : ASSAY_REQUEST_PREFILL;
+    return (classes & own) != 0;
+  };
+  const Request& own = p.requests[static_cast<size_t>(request)];
+  if (!is(own)) return {};
+  const auto extends = static_cast<int32_t>(std::count_if(
+      p.requests.begin(), p.requests.end(), [&](const Request& r) { return is(r) && r.context_len() > 0; }));
+  return {std::max(1, p.token_budget / std::max(1, extends)), std::max(0, own.context_len())};
+}
+
+// What the stages of a chain round, of one channel (T double) or of a block's rows and channels (a matrix):
+// the sum of |A_s| of every link and of |A_1 + .. + A_s| from the second on, A_s being what a link has of O.
+template <class T>
+class ChainSums {
+ public:
+  explicit ChainSums(const T& zero) : link(zero), zero_(zero), running_(zero), stored_(zero) {}
+  // A link ends, and with it what `link` has summed up. What is merged with new keys is O itself: not
+  // `stored`.
+  void end_link(bool stored = true) {
+    stored_ += size(link);
+    running_ += link;
+    if (stored && links_++ > 0) stored_ += size(running_);
+    link = zero_;
+  }
+  const T& stored() const { return stored_; }
+
+  T link;  // sum p v of the keys of the link that has not ended
+
+ private:
+  static double size(double x) { return std::fabs(x); }
+  template <class M>
+  static auto size(const Eigen::MatrixBase<M>& m) {
+    return m.cwiseAbs();
+  }
+  T zero_, running_, stored_;
+  int64_t links_ = 0;
+};
+
+}  // namespace assay
