@@ -29,8 +29,8 @@ assay_arithmetic chained(int32_t levels, int32_t classes) {
 
 // Attention of one row and head whose context goes through chunks of `each` keys; what is stored errs by
 // `unit` of itself, away from 0 where `away`.
-std::vector<double> kernel(const DenseCase& c, int64_t row, int32_t head, int64_t each, double unit,
-                           double away) {
+std::vector<double> in_chunks(const DenseCase& c, int64_t row, int32_t head, int64_t each, double unit,
+                              double away) {
   const Problem& p = c.problem;
   const int64_t d = p.head_dim_qk, context = p.requests[0].context_len(), seen = context + row + 1;
   std::vector<double> o(static_cast<size_t>(d));
@@ -70,7 +70,7 @@ Most most(const DenseCase& c, const assay_arithmetic& a, int64_t each) {
   for (const double away : {1.0, -1.0})
     for (int64_t row = 0; row < c.n(); ++row)
       for (int32_t head = 0; head < c.problem.heads_q; ++head) {
-        const std::vector<double> o = kernel(c, row, head, each, unit, away);
+        const std::vector<double> o = in_chunks(c, row, head, each, unit, away);
         for (int64_t t = 0; t < d; ++t) {
           const auto at = static_cast<size_t>((row * c.problem.heads_q + head) * d + t);
           const double error = std::fabs(o[t] - fast.value.o[at]);

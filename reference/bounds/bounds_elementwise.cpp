@@ -96,8 +96,7 @@ class Row {
       const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
       const double rounded = joint ? from_o : size,
                    moved = moved_by_weights(model_, row_, from_o, size, std::fabs(c.o));
-      c.mass += k.p * size;
-      c.second += k.p * size * size;
+      c.mass += k.p * size, c.second += k.p * size * size;
       c.exponent += k.p * k.hard * from_o;
       c.spread += k.p * from_o;
       c.exponential += k.p * k.eps * moved, c.systematic += k.p * k.systematic * moved;
@@ -122,7 +121,7 @@ class Row {
       c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
     }
     accumulate(d, c);
-    if (row_.chained) c.chain = stored_in_chain(d);
+    if (row_.chained) c.chain = elementwise::stored_in_chain(keys_, order_.chain(id_.request), d);
     c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
     c.sum_lean = followed_.sum_lean(keys_, d);
     if (row_.heavy) c.group_variance = std::min(c.group_variance, followed_.sum_variance(d));
@@ -194,8 +193,7 @@ class Row {
   void visit_tiles() {
     const assay_arithmetic& a = model_.arithmetic();
     const PRounding& rounding = model_.p_rounding();
-    row_.declared = order_.declared();
-    row_.chained = static_cast<bool>(order_.chain(id_.request));
+    row_.declared = order_.declared(), row_.chained = static_cast<bool>(order_.chain(id_.request));
     row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
     row_.shifted = rounding.narrow && rounding.shifted_by(shared_error(z_, row_.largest_random));
     const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
@@ -398,21 +396,6 @@ class Row {
     }
   }
   int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
-
-  double stored_in_chain(int32_t d) const {
-    const Chain chain = order_.chain(id_.request);
-    ChainSums<double> sums(0);
-    int64_t end = -1;
-    for (const Key& k : keys_) {
-      if (const int64_t own = chain.end(k.index); own != end) {
-        if (end >= 0) sums.end_link();
-        end = own;
-      }
-      sums.link += k.p * k.v[d];
-    }
-    sums.end_link(end <= chain.context);
-    return sums.stored();
-  }
 
   const Problem& p_;
   const OperandReader& operands_;

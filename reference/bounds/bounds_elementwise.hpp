@@ -73,6 +73,9 @@ double k_normal(const ErrorModel&, const OperandReader&, int request, int32_t kv
 void scale_losses(const Problem&, const OperandReader&, RowId, int32_t head, const Keys&, const RowScores&,
                   RowShape&);
 
+// ChannelFacts::chain.
+double stored_in_chain(const Keys&, const Chain&, int32_t d);
+
 class FollowedRow {
  public:
   FollowedRow(const Problem&, const OperandReader&, const ErrorModel&, const KeyOrder&, RowId, int32_t head);

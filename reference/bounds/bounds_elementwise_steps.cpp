@@ -200,4 +200,18 @@ double FollowedRow::sum_variance(int32_t d) const {
   return sums_.squares(d) / 12 * v_scale_ * v_scale_;
 }
 
+double stored_in_chain(const Keys& keys, const Chain& chain, int32_t d) {
+  ChainSums<double> sums(0);
+  int64_t end = -1;
+  for (const Key& k : keys) {
+    if (const int64_t own = chain.end(k.index); own != end) {
+      if (end >= 0) sums.end_link();
+      end = own;
+    }
+    sums.link += k.p * k.v[d];
+  }
+  sums.end_link(end <= chain.context);
+  return sums.stored();
+}
+
 }  // namespace assay::elementwise

@@ -2,13 +2,16 @@
 // See bounds_partial.hpp. The loops are over the channels of a row and vectorise.
 #include "reference/bounds/bounds_partial.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace assay::matrix_bounds {
 
 using Eigen::Index;
 
-void PartialSums::resize(Index rows, Index channels) {
+void PartialSums::resize(Index rows, Index channels, const Chain& chain) {
+  chain_ = chain;
+  if (chain) chained_.emplace(Matrix::Zero(rows, channels));
   for (MatrixF* m : {&in_group, &second, &hard, &systematic, &cuts, &variance, &updated, &tile_error,
                      &part_size, &part_far})
     m->setZero(rows, channels);
@@ -73,6 +76,21 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
 #pragma omp simd
     for (Index d = 0; d < channels; ++d) to[d] += scale_error * mass[d];
   }
+}
+
+void PartialSums::add_links(int64_t from, int64_t to, bool seen, const Matrix& weights, const Matrix& v) {
+  for (int64_t at = from, next; chained_ && at < to; at = next) {
+    const int64_t end = chain_.end(at);
+    next = std::min(to, end);
+    if (seen)
+      chained_->link.noalias() +=
+          weights.middleCols(at - from, next - at) * v.middleRows(at - from, next - at);
+    if (next == end) chained_->end_link();
+  }
+}
+
+void PartialSums::end_chain(int64_t end) {
+  if (chained_) chained_->end_link(end <= chain_.context);
 }
 
 void PartialSums::end_part(Index i, const Matrix& sum, double far) {

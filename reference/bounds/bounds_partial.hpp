@@ -4,8 +4,10 @@
 // bounds_values.cpp adds keys up and says where groups and parts end.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "reference/bounds/bounds_chain.hpp"
 #include "reference/bounds/bounds_group.hpp"
 
 namespace assay::matrix_bounds {
@@ -13,7 +15,7 @@ namespace assay::matrix_bounds {
 class PartialSums {
  public:
   // All zero.
-  void resize(Eigen::Index rows, Eigen::Index channels);
+  void resize(Eigen::Index rows, Eigen::Index channels, const Chain&);
   // `sum`: P V of all keys so far.
   void begin_part(const Matrix& sum);
   // Of row i. `weight`: of the group's keys; `updates`: of the maximum among them, each with its distance,
@@ -22,6 +24,13 @@ class PartialSums {
                  bool at_start, float scale_error);
   // `far`: how far the part is below the row's maximum.
   void end_part(Eigen::Index i, const Matrix& sum, double far);
+
+  // Of a step whose results are stored in a chain (bounds_chain.hpp): the keys [from, to), with the first of
+  // `weights` and `v` where some row has `seen` them, then the end of all keys; what has been stored.
+  void add_links(int64_t from, int64_t to, bool seen, const Matrix& weights, const Matrix& v);
+  void end_chain(int64_t end);
+  bool chained() const { return chained_.has_value(); }
+  const Matrix& chain() const { return chained_->stored(); }
 
   MatrixF in_group;                    // sum p v^2 of the group that has not ended
   MatrixF second;                      // of all groups that have
@@ -32,6 +41,8 @@ class PartialSums {
 
  private:
   Matrix part_start_, before_;  // P V where the part began, and of the part where the group did
+  Chain chain_;
+  std::optional<ChainSums<Matrix>> chained_;
   std::vector<float> largest_, alignment_, mass_;
 };
 

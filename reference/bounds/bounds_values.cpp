@@ -53,8 +53,7 @@ class Values {
         b_.order.declared() && b_.order.tile() > most / 2 && promotion_tiles(b_.model.arithmetic()) == 1;
     const BlockRow& any = b_.rows.front();  // all visit keys in the same order
     for (const KeySpan& span : b_.order.spans(any.id, any.head, b_.begin, b_.end, most)) add(span);
-    blind_.end();
-    if (chained_) chained_->end_link(b_.end <= chain_.context);
+    blind_.end(), partial_.end_chain(b_.end);
     for (int32_t d = 0; d < dv_; ++d) lean_of_v_[d] = dealt_.lean(d);
     if (b_.model.deals(b_.order.declared()))
       for (int32_t d = 0; d < dv_; ++d) share_of_v_[d] = dealt_.share(d);
@@ -108,16 +107,13 @@ class Values {
   void allocate() {
     const Index narrow = narrow_ ? rows_ : 0;
     v_.resize(kTileKeys, dv_);
-    if (chain_) chained_.emplace(Matrix::Zero(rows_, dv_));
     for (MatrixF* m : {&v_size_, &v_square_}) m->resize(kTileKeys, dv_);
     weights_.resize(rows_, kTileKeys), weights_f_.resize(rows_, kTileKeys);
     acc_.setZero(rows_, dv_);
-    partial_.resize(rows_, dv_);
-    flips_.setZero(rows_, dv_);
-    flip_square_.setZero(rows_, dv_);
+    partial_.resize(rows_, dv_, b_.order.chain(b_.request));
+    flips_.setZero(rows_, dv_), flip_square_.setZero(rows_, dv_);
     product_.resize(rows_, dv_);
-    group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0);
-    group_keys_.assign(rows_, 0);
+    group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0), group_keys_.assign(rows_, 0);
     heavy_.start(sums_, dv_);
     if (narrow_) known_ = Matrix::Zero(rows_, dv_);
     if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
@@ -126,15 +122,15 @@ class Values {
     excess_ = h_square_ = flip_ = MatrixF::Zero(narrow, kTileKeys);
     replayed_ = rounded_ = MatrixF::Zero(narrow, dv_);
     blind_.start(sums_, dv_);
-    eps_.resize(kTileKeys);
-    lean_of_v_.resize(dv_), share_of_v_.resize(dv_);
+    eps_.resize(kTileKeys), lean_of_v_.resize(dv_), share_of_v_.resize(dv_);
   }
 
   // One span of keys for all rows.
   void add(const KeySpan& span) {
     const int64_t count = span.to - span.from;
     if (span.begins_part) begin_part();
-    if (b_.wanted(span.from, span.to, wanted_)) {
+    const bool seen = b_.wanted(span.from, span.to, wanted_);
+    if (seen) {
       load(span, count);
       for (int64_t j = 0; j < count; ++j)
         eps_[j] = static_cast<float>(
@@ -146,12 +142,10 @@ class Values {
           weights_.row(i).head(count).setZero();
       }
       multiply(span.from - b_.begin, count);
-      if (chain_) link(span, true);
       for (Index i = 0; i < rows_; ++i)
         heavy_.add(b_, i, span.from - b_.begin, count, weights_, h_square_, v_, alike_, sums_[i]);
-    } else if (chain_) {
-      link(span, false);
     }
+    partial_.add_links(span.from, span.to, seen, weights_, v_);
     blind_.end_stretch(span, acc_, sums_);
     if (span.ends_group) end_group();
     if (span.ends_part) end_part();
@@ -282,18 +276,6 @@ class Values {
     replayed_ += product_ * size;
   }
 
-  // The links that keys of the span are in, which were weighed or (not `wanted`) are seen by no row.
-  void link(const KeySpan& span, bool wanted) {
-    for (int64_t from = span.from, to; from < span.to; from = to) {
-      const int64_t end = chain_.end(from);
-      to = std::min(span.to, end);
-      if (wanted)
-        chained_->link.noalias() +=
-            weights_.middleCols(from - span.from, to - from) * v_.middleRows(from - span.from, to - from);
-      if (to == end) chained_->end_link();
-    }
-  }
-
   void begin_part() {
     const assay_arithmetic& a = b_.model.arithmetic();
     for (RowSums& s : sums_) {
@@ -336,7 +318,7 @@ class Values {
     RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
     const std::span<const double> x(b_.x.row(i).data(), static_cast<size_t>(b_.x.cols()));
     const double drift = f.keys ? drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.sink) : 0;
-    f.v_max = v_max_, f.v_normal = v_normal_, f.chained = chained_.has_value(),
+    f.v_max = v_max_, f.v_normal = v_normal_, f.chained = partial_.chained(),
     f.drift = std::max(f.drift, f.keys ? drift / s.weight : 0);
     RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
     const RowFinish finish(b_, row, s, f);
@@ -385,9 +367,8 @@ class Values {
     c.group_systematic = at(partial_.systematic) * scaled;
     c.cuts = smaller(T(at(partial_.cuts) * inverse), c.group_systematic);
     c.group_variance = at(partial_.variance) * scaled * inverse;
-    c.part_size = at(partial_.part_size) * scaled;
-    c.part_far = at(partial_.part_far) * scaled;
-    if (chained_) c.chain = at(chained_->stored()) * scaled;
+    c.part_size = at(partial_.part_size) * scaled, c.part_far = at(partial_.part_far) * scaled;
+    if (f.chained) c.chain = at(partial_.chain()) * scaled;
     c.updated = f.declared ? T(at(partial_.updated) * scaled) : T(y.updated * deviation);
     c.tile_error = at(partial_.tile_error) * scaled;
     c.replayed = c.o;
@@ -456,8 +437,6 @@ class Values {
   PartialSums partial_;
   MatrixF flips_, flip_square_;
   std::optional<DistanceLean> distance_;
-  const Chain chain_{b_.order.chain(b_.request)};
-  std::optional<ChainSums<Matrix>> chained_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
   bool groups_of_tiles_ = false;  // a tile each
   std::vector<double> group_weight_, group_updates_;
