@@ -21,13 +21,6 @@ void fold_lanes(float* lanes, int32_t width) {
     for (int32_t i = 0; i < half * width; ++i) lanes[i] += lanes[half * width + i];
 }
 
-// Position bias of the spec; keys after the row have none.
-float position_bias(int32_t alibi, float slope, int64_t distance) {
-  if (distance < 0) return 0.0f;
-  const float d = static_cast<float>(distance);
-  return -slope * (alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
-}
-
 // `format` is a constant where this is called from, so the loop is one of loads and conversions.
 ASSAY_INLINE void load_run(const KvView& view, int32_t format, int64_t offset, int32_t count, float* out) {
   if (view.dim_inner == 1)
@@ -86,14 +79,6 @@ RowStart start_row(const Operands& a, int request, KeyInterval own, const RowOfH
   s.slope = p.alibi != ASSAY_ALIBI_NONE ? a.alibi_slopes[head * a.alibi_stride] : 0.0f;
   s.sink = p.has_sinks ? a.sinks[head * a.sinks_stride] : -kInfinity;
   return s;
-}
-
-float finish_logit(const Operands& a, const RowStart& s, int32_t key, float dot, float scale) {
-  const assay_problem& p = a.p;
-  float logit = dot * scale;
-  if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
-  if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, s.slope, key_distance(a, s.view, key));
-  return logit;
 }
 
 void finish_row(const Operands& a, int request, const RowOfHead& row, const RowStart& s, float shift,

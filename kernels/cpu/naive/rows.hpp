@@ -6,6 +6,7 @@
 // their bits.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -18,8 +19,9 @@ using namespace assay_kernels;
 // Keys are dealt to so many sums in turn, which are folded at the end: one sum of a million keys would lose
 // what is small beside it.
 inline constexpr int32_t kLanes = 16;
-// So many rows at most stand beside each other; their sums (kLanes each) stay in the second cache.
-inline constexpr int32_t kRowsBeside = 8;
+// So many rows at most stand beside each other. More read memory less often, as long as their sums (kLanes
+// each) stay in the second cache.
+inline constexpr int32_t kRowsBeside = 16;
 
 // A row of a request with one query head, and where its results go.
 struct RowOfHead {
@@ -53,8 +55,20 @@ struct RowStart {
 RowStart start_row(const Operands&, int request, KeyInterval own, const RowOfHead&, float* q);
 // One row of K or V of a token and head, dims in their order.
 void load_kv_row(const KvView&, int64_t offset, int32_t dims, float* out);
+// Position bias of the spec; keys after the row have none.
+ASSAY_INLINE float position_bias(int32_t alibi, float slope, int64_t distance) {
+  if (distance < 0) return 0.0f;
+  const float d = static_cast<float>(distance);
+  return -slope * (alibi == ASSAY_ALIBI_SQRT ? std::sqrt(d) : d);
+}
 // The logit of what Q and a key's K multiply to; `scale`: the row's times the key's.
-float finish_logit(const Operands&, const RowStart&, int32_t key, float dot, float scale);
+ASSAY_INLINE float finish_logit(const Operands& a, const RowStart& s, int32_t key, float dot, float scale) {
+  const assay_problem& p = a.p;
+  float logit = dot * scale;
+  if (p.softcap > 0) logit = p.softcap * std::tanh(logit / p.softcap);
+  if (p.alibi != ASSAY_ALIBI_NONE) logit += position_bias(p.alibi, s.slope, key_distance(a, s.view, key));
+  return logit;
+}
 // Folds the lanes and writes the row's results. `shift`: the maximum of its logits and its sink;
 // `lane`: of so many floats is a lane of o.
 void finish_row(const Operands&, int request, const RowOfHead&, const RowStart&, float shift, float* sums,
