@@ -15,6 +15,7 @@
 #include "harness/check/aggregates/groups.hpp"
 #include "harness/check/aggregates/key_errors.hpp"
 #include "harness/check/aggregates/places.hpp"
+#include "harness/check/aggregates/row_measures.hpp"
 #include "harness/check/aggregates/row_moments.hpp"
 #include "harness/check/aggregates/scaled_weights.hpp"
 #include "reference/bounds/bounds_examined.hpp"
@@ -41,6 +42,13 @@ constexpr double kPlacesSd = 3;
 // A group whose replayed rounding of P leans by more than this has no slope to test.
 constexpr double kLeaningSd = 3;
 
+bool rounds_p(const assay_arithmetic& a) {
+  return a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
+}
+// Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format, by
+// its square, and nothing replays the row sum that shows it.
+bool leaning_sum(const assay_arithmetic& a) { return a.row_sum_from_rounded_p != 0 && rounds_p(a); }
+
 class Aggregator {
  public:
   Aggregator(const BoundedAttention& b, const Problem& p, const HostOperands& host, const OutputView& out,
@@ -51,20 +59,16 @@ class Aggregator {
         host_(host),
         out_(out),
         a_(a),
-        first_(p.cu_q()),
         examined_(examined),
         common_(p, a),
         expected_(b, out.o != nullptr ? out.o->format : int32_t{ASSAY_FP32}, common_, examined),
+        measures_(b, p, out, expected_, common_, !leaning_sum(a)),
         correlations_(p, operands_, b, a),
         scaled_(p, operands_, b, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
-    // Rounding to nearest leans where weights are not spread evenly between two numbers of a coarse format,
-    // by its square, and nothing replays the row sum that shows it.
-    const bool rounded = a.p_format != ASSAY_FP32 && a.p_format != ASSAY_FORMAT_NONE;
-    leaning_sum_ = a.row_sum_from_rounded_p != 0 && rounded;
-    // And nothing replays more roundings than one.
-    leaning_p_ = a.p_roundings > 1 && rounded;
+    // Nothing replays more roundings than one.
+    leaning_p_ = a.p_roundings > 1 && rounds_p(a);
   }
 
   AggregateReport run() {
@@ -76,7 +80,7 @@ class Aggregator {
     }
     if (!leaning_p_) slopes();
     const bool coarse = out_.o != nullptr && out_.o->format != ASSAY_FP32;
-    if (!leaning_p_ && stands_out(groups_, moments_, p_, coarse)) examine();
+    if (!leaning_p_ && stands_out(groups_, measures_.moments(), p_, coarse)) examine();
     matched_keys();
     std::stable_sort(report_.alarms.begin(), report_.alarms.end(),
                      [](auto& a, auto& c) { return a.ratio() > c.ratio(); });
@@ -94,91 +98,15 @@ class Aggregator {
 
  private:
   int64_t slot(RowHead at) const { return at.n * p_.heads_q + at.head; }
-  const RowMoments& moments(int64_t n, int32_t head) const { return moments_[slot({n, head})]; }
-  int64_t packed_row(int64_t n) const { return first_[b_.value.rows[n].request] + b_.value.rows[n].row; }
-
-  double got(RowHead at, int32_t d) const {
-    const assay_tensor& t = *out_.o;
-    return load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1] + d * t.stride[2]);
-  }
+  const RowMoments& moments(int64_t n, int32_t head) const { return measures_.moments()[slot({n, head})]; }
+  double got(RowHead at, int32_t d) const { return measures_.got(at, d); }
 
   size_t index(RowHead at, int32_t d) const { return static_cast<size_t>(slot(at) * p_.head_dim_v + d); }
 
   void measure() {
-    moments_.resize(b_.value.lse.size());
-    for (int64_t n = 0; n < static_cast<int64_t>(b_.value.rows.size()); ++n)
-      for (int32_t h = 0; h < p_.heads_q; ++h) measure({n, h});
-    if (!shared_) twins_ = Twins(b_, out_.o, moments_);
+    measures_.measure();
+    if (!shared_) twins_ = Twins(b_, out_.o, measures_.moments());
     groups_ = groups_of(b_.value.rows, p_.heads_q);
-  }
-
-  void measure(RowHead at) {
-    RowMoments& m = moments_[slot(at)];
-    if (out_.lse != nullptr && !leaning_sum_) measure_lse(at, m);
-    if (out_.o == nullptr) return;
-    const size_t base = static_cast<size_t>(slot(at)) * p_.head_dim_v;
-    // P has no bound where it declined; a row that sees nothing has no error to speak of.
-    for (int32_t d = 0; d < p_.head_dim_v; ++d)
-      if (!std::isfinite(b_.o_bound_p[base + d]) || !(b_.o_bound[base + d] > 0)) return;
-    m.used = true;
-    m.places_first = places_.size();
-    bool replayed = b_.r_applied > 0;
-    for (int32_t d = 0; d < p_.head_dim_v && replayed; ++d) replayed = std::isfinite(b_.o_bound_r[base + d]);
-    shares_.clear();
-    double contested = 0;
-    for (int32_t d = 0; d < p_.head_dim_v; ++d) {
-      const size_t i = base + d;
-      const ExpectedError x = expected_.about_ideal(i, replayed);
-      if (std::isinf(x.place.rounded)) continue;
-      const double sigma = x.sigma, bias = x.bias, w = x.w, s2 = x.spacing2, n2 = x.n2, square = x.square;
-      const double e = got(at, d) - x.place.rounded;
-      m.lean += w * e;
-      m.var += w * w * square;
-      m.before += w * w * sigma * sigma;
-      m.var_most += std::fabs(w) * std::sqrt(square);
-      m.seen += w * w * e * e;
-      const double mean = std::fabs(w) * x.place.mean(sigma, bias);
-      m.bias += mean, m.here_square += mean * mean, m.anywhere += std::fabs(w) * bias;
-      m.size += x.o * w;
-      if (!replayed && !b_.o_rounding.empty()) m.rounding += w * static_cast<double>(b_.o_rounding[i]);
-      m.one = std::max(m.one, std::fabs(w) * x.place.spacing);
-      m.z += e * e / n2;
-      m.z_mean += square / n2;
-      m.z_var += (s2 * square + 3 * square * square) / (n2 * n2);
-      shares_.push_back(square / n2);
-      double chance = 0;
-      if (replayed) {
-        const double width = b_.o_bound_r[i];
-        chance = x.place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(x.o),
-                                         common_.stored);
-        m.misses += got(at, d) != x.place.rounded;
-        m.misses_mean += chance;
-        contested += chance > 0;
-      }
-      places_.add(x.centre, std::sqrt(chance * (1 - chance)), std::sqrt(s2 * square) / n2);
-    }
-    m.places_last = places_.size();
-    m.replayed = replayed;
-    m.misses_var = contested * m.misses_mean;  // all or none of a row at once
-    m.var_most *= m.var_most;
-    // All dimensions may be off at once: one weight moves the whole row, and the least likely of two that are
-    // off bounds how often both are.
-    std::sort(shares_.begin(), shares_.end());
-    for (size_t i = 0; i < shares_.size(); ++i)
-      m.z_var += 2 * shares_[i] * static_cast<double>(shares_.size() - 1 - i);
-    m.z_var += 2 * m.z_mean * m.z_mean;
-  }
-
-  void measure_lse(RowHead at, RowMoments& m) const {
-    const auto i = static_cast<size_t>(slot(at));
-    const double lse = b_.value.lse[i];
-    if (!std::isfinite(lse) || !std::isfinite(b_.lse_bound_p[i])) return;
-    const assay_tensor& t = *out_.lse;
-    const double unit = out_.lse_unit, half = unit * half_ulp(t.format, lse / unit);
-    m.lse_error = unit * load(t.format, t.data, packed_row(at.n) * t.stride[0] + at.head * t.stride[1]) - lse;
-    m.lse_var = b_.lse_sigma[i] * b_.lse_sigma[i] * kWorstMantissa + half * half / 3;
-    m.lse_bias = bias_of(b_.lse_bias, b_.lse_bound_p[i], b_.lse_sigma[i], i);
-    if (unit != 1) m.lse_bias += 0x1p-25 * std::fabs(lse);  // of the constant that turns one into the other
   }
 
   template <class Visit>
@@ -207,8 +135,9 @@ class Aggregator {
 
   double of_places(const Group& g, float Places::Element::*sd) const {
     PlaceVariance sum;
-    each(g, [&](RowHead, const RowMoments& m) {
-      for (int64_t i = m.places_first; i < m.places_last; ++i) sum.add(places_[i].place, places_[i].*sd);
+    each(g, [&](RowHead at, const RowMoments& m) {
+      const Places& places = measures_.places(slot(at));
+      for (int64_t i = m.places_first; i < m.places_last; ++i) sum.add(places[i].place, places[i].*sd);
     });
     return sum.value();
   }
@@ -417,17 +346,14 @@ class Aggregator {
   const HostOperands& host_;
   const OutputView& out_;
   const assay_arithmetic& a_;
-  const std::vector<int32_t> first_;
-  bool shared_ = false, leaning_sum_ = false, leaning_p_ = false;
+  bool shared_ = false, leaning_p_ = false;
   const bool examined_;
   const CommonErrors common_;
   const ExpectedErrors expected_;
+  RowMeasures measures_;
   Correlations correlations_;
   ScaledWeights scaled_;
   Twins twins_;
-  std::vector<double> shares_;  // scratch of measure()
-  Places places_;
-  std::vector<RowMoments> moments_;
   std::vector<Group> groups_;
   AggregateReport report_;
 };

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <cmath>
 #include <random>
@@ -294,6 +295,26 @@ TEST(Aggregates, ACertainStepIsNoLessCertainForASpread) {
   EXPECT_GT(off.mean(1e-3, 1e-5), 0.9 * off.mean(2e-5, 1e-5));
   EXPECT_GT(off.mean(2e-5, 1e-5), off.mean(4e-6, 1e-5));
   EXPECT_LT(off.mean(1e-3, 1e-6), 0.1 * off.spacing);
+}
+
+// Rows are measured by whoever is free; what is found has the same bits.
+TEST(Aggregates, ReportsDoNotDependOnThreads) {
+  for (const Fault& f :
+       {Fault{.residue = 1}, Fault{.truncate_p = true}, Fault{.v_factor = 1.003, .factor_head = 3}}) {
+    Case c(2);
+    const int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    const AggregateReport alone = c.report(f);
+    for (const int some : {2, 3, 8}) {
+      omp_set_num_threads(some);
+      const AggregateReport shared =
+          aggregates(c.bounded, c.problem, c.host, {&c.o_view, &c.lse_view}, c.arithmetic);
+      EXPECT_EQ(shared.worst_ratio, alone.worst_ratio);
+      EXPECT_EQ(shared.worst.detail, alone.worst.detail);
+      EXPECT_EQ(texts(shared), texts(alone));
+    }
+    omp_set_num_threads(threads);
+  }
 }
 
 // Codes of a narrow format handed through by one key: few places of the grid, and whether one is missed
