@@ -85,9 +85,20 @@ class Emulator {
   }
   // What rounding m log2(e) takes off it, as a score.
   double rounded_off(float m) const {
-    if (!habits_.fused || m == kMinusInf) return 0;
+    if (!habits_.fused || habits_.base2 || m == kMinusInf) return 0;
     const double exact = static_cast<double>(m) * M_LOG2E;
     return (exact - static_cast<double>(static_cast<float>(exact))) * M_LN2;
+  }
+  // Of kernels that work in base 2: a score of theirs, and what an exponential takes of a difference.
+  bool folds_base() const {
+    return habits_.base2 && !habits_.base2_apart && p_.softcap <= 0 && p_.alibi == ASSAY_ALIBI_NONE;
+  }
+  float to_base(float x) const { return habits_.base2 ? x * static_cast<float>(M_LOG2E) : x; }
+  float to_natural(float x) const { return habits_.base2 ? x * static_cast<float>(M_LN2) : x; }
+  // Of a part: maximum and row sum, which is 2^offset too large.
+  float lse_of(float m, float l) const {
+    if (!habits_.base2) return m + logarithm(l) - static_cast<float>(a_.p_offset_log2 * M_LN2);
+    return to_natural(m + to_base(logarithm(l)) - static_cast<float>(a_.p_offset_log2));
   }
   float logarithm(float x) const {
     if (habits_.log_side != 0) {
@@ -237,6 +248,7 @@ class Emulator {
       if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
     folds() ? fold_query(c_, a_, i, h, q, scale) : round_query(q, scale);
+    if (folds_base()) scale = to_base(scale);
     if (habits_.scale_steps != 0) scale = std::nextafter(scale, habits_.scale_steps > 0 ? 1e30f : 0.0f);
     const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
     std::vector<std::vector<int64_t>> order = visited(i, h, tiles);
@@ -250,7 +262,7 @@ class Emulator {
       state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
       const bool sink_early = p_.sinks && s == 0 && a_.sink_first != 0 && habits_.sink_weighs_first;
       const bool sink_here = p_.sinks && s == 0 && !sink_early;
-      if (p_.sinks && a_.sink_first) state.m = c_.sinks[h];
+      if (p_.sinks && a_.sink_first) state.m = to_base(c_.sinks[h]);
       if (sink_early) state.l[0] = exponential(static_cast<float>(a_.p_offset_log2 * M_LN2));
       for (int64_t t : order[s]) step(i, h, q, scale, t * tile, tile, state);
       state.promote();
@@ -258,15 +270,15 @@ class Emulator {
         for (size_t t = 0; t < width / 2; ++t) state.l[t] += state.l[width - 1 - t];
       float l = state.l[0];
       if (sink_here) {
-        const float sink = c_.sinks[h], top = std::max(state.m, sink);
+        const float sink = to_base(c_.sinks[h]), top = std::max(state.m, sink);
         const float offset = static_cast<float>(a_.p_offset_log2 * M_LN2);
         if (top > state.m) {
-          const float down = state.m == kMinusInf ? 0.0f : exponential(state.m - top);
+          const float down = state.m == kMinusInf ? 0.0f : exponential(to_natural(state.m - top));
           l *= down;
           for (double& x : state.o) x = static_cast<float>(x) * down;
           state.m = top;
         }
-        l += exponential(sink - top + offset);
+        l += exponential(to_natural(sink - top) + offset);
       }
       Partial part{state.o, kMinusInf};
       if (l > 0) {
@@ -277,7 +289,7 @@ class Emulator {
             part.o[t] = static_cast<float>(part.o[t]) *
                         static_cast<float>(
                             scale_of(c_.v_scale, p_.v_scale, p_.heads_kv, dv, h / p_.group() * dv + t));
-        part.lse = static_cast<float>(state.m + logarithm(l) - static_cast<float>(a_.p_offset_log2 * M_LN2));
+        part.lse = lse_of(state.m, l);
       }
       if (splits > 1) store_partial(part);
       parts.push_back(std::move(part));
@@ -335,7 +347,8 @@ class Emulator {
       double s = dot(0, q, k, unit, a_.qk);
       s = static_cast<float>(s) * k_scale;
       if (mutant_ == Mutant::kScoresBf16) s = round_to(ASSAY_BF16, s);
-      x.push_back(capped(static_cast<float>(s) * scale) + bias(i, j, h));
+      const float score = capped(static_cast<float>(s) * scale) + bias(i, j, h);
+      x.push_back(folds_base() ? score : to_base(score));
       values.push_back(v);
       places.push_back(j);
     }
@@ -347,10 +360,10 @@ class Emulator {
     float top = std::max(state.m, tile_top);
     float factor = state.m == kMinusInf ? 1.0f : standing();
     if (state.m != kMinusInf && top > state.m) {
-      if ((top - state.m) * M_LOG2E <= a_.rescale_lag_log2)
+      if ((top - state.m) * (habits_.base2 ? 1 : M_LOG2E) <= a_.rescale_lag_log2)
         top = state.m;
       else
-        factor = exponential(static_cast<float>(state.m - top + rounded_off(top)));
+        factor = exponential(to_natural(static_cast<float>(state.m - top + rounded_off(top))));
     }
     state.m = top;
     const double against = top - rounded_off(top);
@@ -361,8 +374,9 @@ class Emulator {
     for (size_t j = 0; j < x.size(); ++j) {
       const bool poly =
           a_.exp_poly_every > 0 && (places[j] - first) % a_.exp_poly_every == a_.exp_poly_every - 1;
-      const float argument = habits_.fused ? static_cast<float>(x[j] - against + static_cast<double>(offset))
-                                           : x[j] - top + offset;
+      const float argument = habits_.fused && !habits_.base2
+                                 ? static_cast<float>(x[j] - against + static_cast<double>(offset))
+                                 : to_natural(x[j] - top) + offset;
       e[j] = habits_.weight_error
                  ? off_by(argument, habits_.weight_error(places[j], argument))
                  : exponential(argument, poly ? a_.exp_poly_relative_error : a_.exp_relative_error);

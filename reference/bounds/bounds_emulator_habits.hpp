@@ -41,6 +41,10 @@ struct Habits {
   // Exponents are x log2(e) - fl(m log2(e)), fused: of a rescale the new maximum is rounded and the old is
   // not.
   bool fused = false;
+  // Scores, maxima and LSEs of parts are those of base 2, by a softmax scale that holds log2(e) or, where
+  // scores are capped or biased or `base2_apart` is set, by a product of its own; LSEs are brought back at
+  // the end of each part.
+  bool base2 = false, base2_apart = false;
   size_t row_sum_lanes = 0;        // chains of a row sum of fp32 additions; 0: 4
   double log_side = 0;             // 1, -1: the logarithm errs by what is declared, that way
   bool sink_weighs_first = false;  // a sink that comes first is in the row sum from then on
