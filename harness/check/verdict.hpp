@@ -64,6 +64,7 @@ struct Verdict {
   // The check that decided, one word or two; empty for passed. A fixed vocabulary (README.md), so that scores
   // can count by it: "tier D", "lse P", "guards", "repeatable", "aggregate slope", ...
   std::string check;
+  std::string declaration;  // the arithmetic it was judged by (declaration_text); empty: it was not asked
   ErrorStats o, lse;
   int64_t rows_checked = 0, rows_total = 0;
   int64_t rows_surveyed = 0;  // of the others, those looked at in one KV head each

@@ -139,6 +139,7 @@ int arithmetic_command(const KernelsArguments& args) {
         json& kernel = declared.emplace_back(encode(a.support));
         if (a.declared) kernel["declared"] = *a.declared;
         if (!a.arithmetic.is_null()) kernel["arithmetic"] = a.arithmetic;
+        if (!a.declaration.empty()) kernel["declaration"] = a.declaration;
       }
       document.push_back({{"backend", choice.label}, {"scenario", print(scenario)}, {"kernels", declared}});
     }

@@ -138,6 +138,11 @@ constexpr RowField kFields[] = {
     {"contract", "",
      "What the kernel declares to leave out or do its own way, such as finite_unused, no_lse, lse_base_2.",
      &Row::contract},
+    {"declaration", "",
+     "The arithmetic it was judged by, as the kernel declares it, what is measured in place of what is "
+     "named: none, "
+     "defaults, or what differs from these; `assay kernels --arithmetic --json` prints the same text.",
+     &Row::declaration},
     {"repeat", "", "Shell command that runs this case with this kernel again, with the options of the run.",
      &Row::repeat},
     {"rows_checked", "rows", "Query rows compared with the reference.", &Row::rows_checked},

@@ -42,6 +42,7 @@ struct Row {
   double quantization_rms, quantization_max;
   std::string repeatable;       // two runs gave the same bits: yes, no, or empty: it did not get so far
   std::string batch_invariant;  // yes, no, or empty: not measured
+  std::string declaration;      // of Verdict
   std::string contract;         // what the kernel declares to leave out or do its own way (contracts_text)
   std::string repeat;           // shell command that runs the case with this kernel again (run/repeat.hpp)
   int64_t rows_checked = -1, rows_total = -1, rows_surveyed = -1;

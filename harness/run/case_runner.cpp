@@ -75,7 +75,11 @@ void time_modes(const TimedCase& c, const assay_kernel& kernel, Judge& judge, co
         row.check = seen.check;
         row.reason = seen.reason;
       } else if (again.outcome == Outcome::kPassed) {
-        if (!t.samples_us.empty()) call.hold_against_system(t.median_us), call.hold_against_host(t.median_us);
+        if (!t.samples_us.empty()) {
+          call.hold_against_system(t.median_us);
+          call.hold_against_host(t.median_us);
+          call.hold_against_alone(t.median_us);
+        }
         samples = fill_timed(row, c, call.clocks(), rule, busy, mode, std::move(t));
       } else {
         fill_verdict(row, again);
@@ -254,6 +258,7 @@ void fill_verdict(Row& row, const Verdict& v) {
   if (v.rows_surveyed > 0) row.rows_surveyed = v.rows_surveyed;
   row.reference_s = v.reference_seconds;
   row.check = v.check;
+  row.declaration = v.declaration;
   const auto fill = [](const ErrorStats& e, double& max_error, double& ratio, double& median,
                        std::string& where) {
     if (e.checked == 0) return;

@@ -107,7 +107,12 @@ class Dispatcher {
   };
   struct Ended;
   struct Suspects;
+  // Times that limits rule out are measured once more.
+  bool run_believed(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
   bool run_once(const CaseRequest&, const OnRow&, const OnStart&, const std::atomic<bool>& stop);
+  // What is wrong with a row that was judged by another declaration than a process that judges nothing hears;
+  // "" where they are one.
+  std::string declared_otherwise(const Row&);
   // Measures them once more and keeps the larger of each; whether any is larger by more than noise.
   bool limits_rise(const std::atomic<bool>& stop);
   void start_worker();
@@ -134,6 +139,9 @@ class Dispatcher {
   Ready ready_;
   std::optional<MeasuredLimits> limits_;
   MeasureLimits limits_elsewhere_;
+  // Declares and judges nothing; started for the first row that names a declaration.
+  std::unique_ptr<Dispatcher> witness_;
+  std::string witness_missing_;        // why there is none, said once
   std::map<std::string, int> doubts_;  // by kernel: times that were not believed at once
   std::vector<std::string> ran_;       // kernels called in the present worker
   std::set<std::string> stained_;      // of those, the ones that left something running

@@ -215,6 +215,27 @@ Rechecked Dispatcher::recheck() {
   return ask_for<Rechecked>(AskRecheck{}, "while its outputs were judged again");
 }
 
+// A library can know that it is judged (its operands are there, it was run before) and declare something wide
+// to the judge alone. What another process of it hears is what everybody else hears.
+std::string Dispatcher::declared_otherwise(const Row& row) {
+  const std::string kernel(whole_kernel(row.kernel));
+  if (!witness_missing_.empty()) return "";
+  try {
+    if (!witness_) witness_ = std::make_unique<Dispatcher>(command_, log_fd_, options_);
+  } catch (const InfrastructureError& e) {
+    witness_missing_ = fmt::format(
+        "declarations could not be held against those of a process that judges nothing: {}", e.what());
+    unexplained_.push_back(witness_missing_);
+    return "";
+  }
+  std::string why;
+  const auto said = witness_->ask<ArithmeticAnswer>(AskDeclaration{row.scenario, kernel}, why);
+  if (!said) return fmt::format("declares no arithmetic in a process that judges nothing: {}", why);
+  if (said->answer.declaration == row.declaration) return "";
+  return fmt::format("declares another arithmetic in a process that judges nothing: {} there, {} here",
+                     said->answer.declaration, row.declaration);
+}
+
 std::vector<KernelArithmetic> Dispatcher::arithmetic(const std::string& scenario,
                                                      const std::vector<KernelInfo>& kernels) {
   std::vector<KernelArithmetic> all;

@@ -68,6 +68,29 @@ bool Dispatcher::limits_rise(const std::atomic<bool>& stop) {
 
 bool Dispatcher::run(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
                      const std::atomic<bool>& stop) {
+  std::map<std::string, bool> contradicted;  // by kernel
+  const OnRow unless_contradicted = [&](const Row& row, const Samples& samples) {
+    const std::string kernel(whole_kernel(row.kernel));
+    if (is_failure(row) || row.declaration.empty()) return on_row(row, samples);
+    if (const auto known = contradicted.find(kernel); known != contradicted.end())
+      return known->second ? void() : on_row(row, samples);
+    const std::string why = declared_otherwise(row);
+    contradicted[kernel] = !why.empty();
+    if (why.empty()) return on_row(row, samples);
+    Row wrong = row;  // for all modes
+    wrong.kernel = kernel;
+    wrong.outcome = outcome_name(Outcome::kWrong);
+    wrong.check = "declaration";
+    wrong.reason = why;
+    wrong.set_mode("");
+    wrong.samples = 0;
+    on_row(wrong, {});
+  };
+  return run_believed(request, unless_contradicted, on_start, stop);
+}
+
+bool Dispatcher::run_believed(const CaseRequest& request, const OnRow& on_row, const OnStart& on_start,
+                              const std::atomic<bool>& stop) {
   std::vector<std::pair<Row, Samples>> doubted;
   const auto doubtful = [&](const Row& row) {
     return row.outcome == outcome_name(Outcome::kImplausible) && row.check == "limits" && limits_ &&

@@ -7,6 +7,7 @@
 // - limits: limits
 // - supports: supports
 // - arithmetic: arithmetic
+// - declaration: arithmetic, without words
 // - calibration: calibrating, several times, then calibration
 // - timed: timed_ready; then samples to samples, recheck to rechecked
 // - case: starting, row and left, several times, then done; or device_lost or spent, and the end
@@ -61,6 +62,7 @@ struct KernelArithmetic {
   std::optional<bool> declared;
   std::vector<std::pair<std::string, std::string>> words;
   nlohmann::json arithmetic;
+  std::string declaration;  // as in rows
 };
 
 // ---- to the worker
@@ -77,6 +79,10 @@ struct AskSupports {
   int32_t alignment = 0;  // with tensors whose data are multiples of so many bytes and no more; 0: no tensors
 };
 struct AskArithmetic {
+  std::string scenario, kernel;
+};
+// What a kernel declares for a scenario, and nothing else: asked of a worker that judges nothing.
+struct AskDeclaration {
   std::string scenario, kernel;
 };
 // The instructions whose names match, all when empty.
@@ -107,8 +113,8 @@ struct RunCaseOrder {
   Limits limits;
   std::optional<Assumed> assumed;
 };
-using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, AskCalibration, AskTimed,
-                                   AskSamples, AskRecheck, RunCaseOrder>;
+using WorkerRequest = std::variant<Hello, AskLimits, AskSupports, AskArithmetic, AskDeclaration,
+                                   AskCalibration, AskTimed, AskSamples, AskRecheck, RunCaseOrder>;
 
 // ---- from the worker
 
@@ -244,7 +250,7 @@ struct JsonFields<KernelArithmetic> {
   static constexpr std::string_view name = "kernel arithmetic";
   static constexpr auto list =
       std::tuple(JsonInlined(&T::support), JsonField("declared", &T::declared), JsonField("words", &T::words),
-                 JsonField("arithmetic", &T::arithmetic));
+                 JsonField("arithmetic", &T::arithmetic), JsonField("declaration", &T::declaration));
 };
 // A row is already one table (row_fields()).
 template <>
@@ -280,6 +286,12 @@ struct JsonFields<AskArithmetic> {
   static constexpr std::string_view name = "arithmetic";
   static constexpr auto list = std::tuple(JsonField("scenario", &AskArithmetic::scenario),
                                           JsonField("kernel", &AskArithmetic::kernel));
+};
+template <>
+struct JsonFields<AskDeclaration> {
+  static constexpr std::string_view name = "declaration";
+  static constexpr auto list = std::tuple(JsonField("scenario", &AskDeclaration::scenario),
+                                          JsonField("kernel", &AskDeclaration::kernel));
 };
 template <>
 struct JsonFields<AskCalibration> {

@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "harness/base/system_time.hpp"
 
@@ -165,6 +166,24 @@ void TimedCall::hold_against_host(double median_us) {
         median_us, calls, least)};
 }
 
+// Asking whether the device still answers waits for all that is on it.
+void TimedCall::empty_device() {
+  if (backend_.table()->time_run == nullptr) return;
+  if (std::string why; device_lost(backend_, &why)) throw TimedCallFailed{"failed while being timed: " + why};
+  emptied_ = true;
+}
+
+void TimedCall::hold_against_alone(double median_us) {
+  constexpr double kSlackTimes = 1.5, kSlackUs = 60;
+  constexpr size_t kLeastCalls = 2;
+  if (alone_us_.size() < kLeastCalls) return;
+  const double least = *std::min_element(alone_us_.begin(), alone_us_.end());
+  if (least > kSlackTimes * median_us + kSlackUs)
+    throw TimeImplausible{fmt::format(
+        "{} calls took {:.4g} us or more where nothing was left on the device, and the others {:.4g} us",
+        alone_us_.size(), least, median_us)};
+}
+
 double TimedCall::graph_us() {
   return plausible_us([&](double* us) { return call_time_replay(backend_, graph_, 0, us); }, true,
                       "replayed");
@@ -185,6 +204,7 @@ TimedSample TimedCall::sample() {
   std::vector<TimedSample> one = {TimedSample(graph_ != nullptr ? graph_us() : eager_us())};
   took_us_ = us_since(before);
   if (clock_ != nullptr) set_clock(one, clock_->read());
+  if (std::exchange(emptied_, false) && !one.front().dropped) alone_us_.push_back(one.front().us);
   return one.front();
 }
 

@@ -64,6 +64,12 @@ class TimedCall {
   // The process's clock beside the system's, of all calls so far: TimeImplausible when somebody in this
   // process has put a clock of their own in its place.
   void hold_against_system(double median_us);
+  // Ends what the library left on any stream of the device, as far as its synchronize() waits for it: before
+  // new values arrive for a call that nothing may have begun.
+  void empty_device();
+  // Calls of sample() behind it beside the others: TimeImplausible when even the fastest took much longer, so
+  // that the others' work was done between them, while values arrived or caches were flushed.
+  void hold_against_alone(double median_us);
   CallClocks clocks() const;  // of the samples so far
 
  private:
@@ -83,6 +89,8 @@ class TimedCall {
   int64_t flush_bytes_ = 0;
   const assay_series* series_;
   std::vector<double> hidden_us_;  // of each call timed by the process's clock: what the system's says more
+  bool emptied_ = false;           // since the last call
+  std::vector<double> alone_us_;   // of the calls behind empty_device()
   double took_us_ = 0;             // one call of the last ones, by the host's clock
   std::optional<CacheFlusher> flusher_;
   std::vector<double> clocks_mhz_;

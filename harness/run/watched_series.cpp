@@ -57,6 +57,7 @@ void WatchedSeries::look(Look kind) {
       object("values", kOthers, judge_.turned());
     }
   } else {
+    call_.empty_device();
     // The first and last drawn values are new everywhere, those in between as small as before a timed call. A
     // few keys are new at other times: what is kept of the others has been looked at by nobody since.
     judge_.draw(random_, kind == Look::kKeys ? Judge::Draw::kFewKeys

@@ -13,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/calibrate/calibration.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/check/session/said.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/device/not_a_backend.hpp"
 #include "harness/input/contracts.hpp"
@@ -132,7 +133,18 @@ ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& 
   } else {
     answer.words = arithmetic_words(problem, a);
     answer.arithmetic = arithmetic_json(problem, a);
+    answer.declaration = one_line(declaration_text({*answer.declared, a, {}}));
   }
+  return {answer};
+}
+
+ArithmeticAnswer declaration_message(const Backend& backend, const AskDeclaration& request) {
+  const Problem problem = make_problem(parse_scenario(request.scenario));
+  const ProblemView view(problem);
+  const assay_kernel& kernel = kernel_of(backend, request.kernel);
+  KernelArithmetic answer;
+  answer.support.kernel = kernel.name;
+  answer.declaration = one_line(declaration_text(what_it_says(backend, kernel, view.get())));
   return {answer};
 }
 
@@ -148,6 +160,8 @@ void serve(Channel& channel, const Backend& backend, const assay_device& device,
       channel.say(supports_message(backend, device, *supports));
     } else if (const auto* arithmetic = std::get_if<AskArithmetic>(&request)) {
       channel.say(arithmetic_message(backend, device, *arithmetic));
+    } else if (const auto* declaration = std::get_if<AskDeclaration>(&request)) {
+      channel.say(declaration_message(backend, *declaration));
     } else if (const auto* calibration_order = std::get_if<AskCalibration>(&request)) {
       const Pattern only(calibration_order->only, "--only");
       channel.say(CalibrationAnswer{json_of(calibrate(

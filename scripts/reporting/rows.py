@@ -16,7 +16,7 @@ import pandas as pd
 
 # Kinds of the columns of rows.csv (harness/report/COLUMNS.md; a test compares).
 TEXT = ("scenario", "kernel", "backend", "device", "device_uuid", "outcome", "reason", "op", "suite_place", "cache", "launch", "stop", "steady", "o_mostly", "lse_mostly",
-        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "repeatable", "batch_invariant", "contract", "repeat")
+        "limit", "calibration", "o_where", "lse_where", "check", "aggregate_where", "class_note", "repeatable", "batch_invariant", "contract", "declaration", "repeat")
 NUMBERS = ("requests", "tokens", "max_kv_len", "decodes", "extends", "prefills", "time_us", "time_q1_us", "time_q3_us",
            "time_low_us", "time_high_us", "plan_us", "refresh_us", "total_us", "samples", "throttled", "sm_clock_mhz",
            "load", "steal_percent", "others_percent", "tflops", "gbytes_per_s",

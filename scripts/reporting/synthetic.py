@@ -14,7 +14,7 @@ HEADER = ("scenario kernel backend device device_uuid outcome reason op suite_pl
           "time_q1_us time_q3_us time_low_us time_high_us plan_us refresh_us total_us samples throttled sm_clock_mhz load steal_percent others_percent "
           "cache launch stop steady tflops gbytes_per_s tokens_per_s limit_percent "
           "limit calibration o_max_error o_ratio lse_max_error lse_ratio o_where lse_where check o_median_ratio o_ratio_unrounded o_median_unrounded lse_median_ratio p_declined r_applied o_mostly lse_mostly "
-          "aggregate_ratio aggregate_where class_gate class_note quantization_rms quantization_max repeatable batch_invariant contract repeat rows_checked rows_total rows_surveyed "
+          "aggregate_ratio aggregate_where class_gate class_note quantization_rms quantization_max repeatable batch_invariant contract declaration repeat rows_checked rows_total rows_surveyed "
           "reference_s case_s").split()
 KERNELS = ("paged_fast", "paged_naive", "prefill_fast", "prefill_naive")
 READ, FP32, BF16 = 17.2e9, 0.142e12, 0.31e12

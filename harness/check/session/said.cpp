@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 namespace assay {
 namespace {
@@ -41,7 +44,89 @@ auto members(const assay_arithmetic& of) {
       share_tiles, share_turns, q_replayed_scales, rescale_inexact);
 }
 
+// In the order of members().
+constexpr std::string_view kNames[] = {"struct_size",
+                                       "qk",
+                                       "pv",
+                                       "promote_pv",
+                                       "tile_keys",
+                                       "tile_reverse",
+                                       "splits",
+                                       "row_sum_chain",
+                                       "p_format",
+                                       "p_truncated",
+                                       "row_sum_from_rounded_p",
+                                       "dequant_format",
+                                       "partial_format",
+                                       "partial_lse_format",
+                                       "rescale_lag_log2",
+                                       "p_offset_log2",
+                                       "exp_relative_error",
+                                       "tanh_relative_error",
+                                       "q_rounding",
+                                       "order_declared",
+                                       "split_keys",
+                                       "sink_first",
+                                       "p_int8_tile_max",
+                                       "dequant_replayed",
+                                       "exp_poly_every",
+                                       "exp_poly_relative_error",
+                                       "scaling_relative_error",
+                                       "qk_instruction",
+                                       "pv_instruction",
+                                       "exp_instruction",
+                                       "tanh_instruction",
+                                       "tanh_absolute_error",
+                                       "log_absolute_error",
+                                       "log_relative_error",
+                                       "bias_form",
+                                       "row_sum",
+                                       "q_rounding_absolute",
+                                       "q_replayed_format",
+                                       "q_replayed_factor",
+                                       "p_roundings",
+                                       "partial_roundings",
+                                       "split_interleaved",
+                                       "splits_vary",
+                                       "promote_every",
+                                       "dense_new_keys",
+                                       "item_rows",
+                                       "shares",
+                                       "share_tiles",
+                                       "share_turns",
+                                       "q_replayed_scales",
+                                       "rescale_inexact"};
+static_assert(std::size(kNames) ==
+              std::tuple_size_v<decltype(members(std::declval<const assay_arithmetic&>()))>);
+
+// An accumulator's parts as "0/16/25/23"; a name as far as a row has room for it.
+template <class T>
+std::string value_text(const T& value) {
+  constexpr size_t kLongestName = 64;
+  if constexpr (std::is_arithmetic_v<T>)
+    return fmt::format("{}", value);
+  else if constexpr (std::is_same_v<T, std::string_view>)
+    return std::string(value.substr(0, kLongestName));
+  else
+    return std::apply([](const auto&... part) { return fmt::format("{}/{}/{}/{}", part...); }, value);
+}
+
 }  // namespace
+
+std::string declaration_text(const Said& said) {
+  if (!said.declares) return "none";
+  const auto now = members(said.arithmetic), plain = members(assay_default_arithmetic());
+  std::string text;
+  const auto add = [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto one = [&](size_t i, const auto& value, const auto& usual) {
+      if (value != usual)
+        text += fmt::format("{}{}={}", text.empty() ? "" : " ", kNames[i], value_text(value));
+    };
+    (one(I, std::get<I>(now), std::get<I>(plain)), ...);
+  };
+  add(std::make_index_sequence<std::size(kNames)>());
+  return text.empty() ? "defaults" : text;
+}
 
 Said what_it_says(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem) {
   Said said;

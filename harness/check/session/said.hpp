@@ -17,5 +17,9 @@ struct Said {
 Said what_it_says(const Backend&, const assay_kernel&, const assay_problem*);
 // In what `now` is another answer than `before`, one line; "" where it is the same.
 std::string otherwise(const Said& before, const Said& now);
+// The arithmetic as one line: "none" where nothing is declared, "defaults", or every member that is not what
+// it is by default, "tile_keys=64 exp_relative_error=2.4e-07 ...". Two declarations have one line only if
+// they are the same (names of instructions by their first 64 characters).
+std::string declaration_text(const Said&);
 
 }  // namespace assay

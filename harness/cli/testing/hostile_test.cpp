@@ -262,6 +262,22 @@ TEST_F(Hostile, CallsInARow) {
   }
 }
 
+// What a call leaves on a stream of its own does the next one's work while caches are flushed.
+TEST_F(Hostile, WorkBetweenCalls) {
+  const std::string between = library("times_between");
+  for (const char* cache : {"cold", "dirty"}) {
+    fs::remove_all(path("out"));
+    const Output out = run({"bench", kSmall, "--cache", cache, "--max-seconds", "0.1", "--noise", "1000",
+                            "--out", path("out"), "--kernel", "paged_exit_beside", "--backend", between});
+    EXPECT_EQ(out.code, 1) << out.err;
+    const Row row = by(path("out"), &Row::kernel)["paged_exit_beside"];
+    EXPECT_EQ(row.outcome, "implausible") << row.reason;
+    EXPECT_EQ(row.check, "clock");
+    EXPECT_THAT(row.reason,
+                HasSubstr("2030 us or more where nothing was left on the device, and the others 30 us"));
+  }
+}
+
 // Commands that load libraries to measure or to score them do so apart from themselves.
 TEST_F(Hostile, CommandsSurviveTheirLibraries) {
   const std::string dies = library("load_segfault");

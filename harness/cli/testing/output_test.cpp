@@ -3,6 +3,9 @@
 // that are full, rows of another run.
 #include <sys/stat.h>
 
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "harness/cli/testing/program.hpp"
@@ -89,6 +92,27 @@ TEST_F(OutputTest, RowsHaveTheRatioBeforeRounding) {
   EXPECT_EQ(rounded.o_mostly, whole.o_mostly);
   EXPECT_NE(whole.o_mostly, "");
   EXPECT_NE(whole.lse_mostly, "");
+}
+
+// What a row says is what everybody hears who asks: of kernels that declare much, little and nothing.
+TEST_F(OutputTest, RowsStateWhatTheyWereJudgedBy) {
+  const std::string line = "paged h=4/2 d=64 page=16 batch=2q3s200 seed=3";
+  const Output judged = run({"check", line, "--backend", "cpu", "--out", path("out")});
+  EXPECT_EQ(judged.code, 0) << judged.err;
+  const Output asked = run({"kernels", "--arithmetic", line, "--backend", "cpu", "--json"});
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  std::map<std::string, std::string> heard;
+  const nlohmann::json answer = nlohmann::json::parse(asked.out);
+  for (const auto& kernel : answer.at(0).at("kernels"))
+    if (kernel.contains("declaration")) heard[kernel["kernel"]] = kernel["declaration"];
+  std::set<std::string> different;
+  for (const Row& row : read_rows(path("out/rows.csv")).rows) {
+    if (row.outcome != "passed") continue;
+    EXPECT_EQ(row.declaration, heard[row.kernel]) << row.kernel;
+    EXPECT_NE(row.declaration, "") << row.kernel;
+    different.insert(row.declaration);
+  }
+  EXPECT_GT(different.size(), 1u);
 }
 
 TEST_F(OutputTest, JUnitGoesThroughAPipe) {

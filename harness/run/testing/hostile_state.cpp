@@ -98,6 +98,19 @@ constexpr Deed kDeeds[] = {
        ran = ran || c.door == Door::kAfter;
        if (c.door == Door::kArithmetic && !ran) c.arithmetic->q_rounding = kLoose;
      }},
+    // In every process that judges, and in no other: only these ask with tensors.
+    {"arithmetic_of_judges", Door::kEvery,
+     [](const Call& c) {
+       static bool judged = false;
+       judged = judged || (c.door == Door::kSupports && c.tensors != nullptr);
+       if (c.door == Door::kArithmetic && judged) c.arithmetic->q_rounding = kLoose;
+     }},
+    {"arithmetic_of_judges_alone", Door::kEvery,
+     [](const Call& c) {
+       static bool judged = false;
+       judged = judged || (c.door == Door::kSupports && c.tensors != nullptr);
+       if (c.door == Door::kArithmetic && !judged) sleep_for_ever();
+     }},
     {"workspace_every_other", Door::kWorkspace,
      [](const Call& c) {
        static int asked = 0;

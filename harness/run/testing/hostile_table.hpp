@@ -110,6 +110,8 @@ inline constexpr Expected kKernels[] = {
     // ---- other answers to the same question
     {"arithmetic_every_other", "wrong", "another arithmetic when it is asked again"},
     {"arithmetic_until_run", "wrong", "another arithmetic when it is asked again"},
+    {"arithmetic_of_judges", "wrong", "another arithmetic in a process that judges nothing"},
+    {"arithmetic_of_judges_alone", "wrong", "no arithmetic in a process that judges nothing: no answer"},
     {"workspace_every_other", "wrong", "workspace_bytes says"},
     {"zeroed_until_run", "wrong", "workspace_zeroed_bytes says 4, and 8 when it is asked again"},
     {"supports_until_run", "wrong", "ran, and refuses when it is asked again"},
