@@ -22,6 +22,7 @@
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_legal_orders.hpp"
 
 namespace assay::testkit {
 
@@ -99,7 +100,7 @@ class LegalKernels {
       const size_t h = (n % 8 == 6 ? 1 : 0) % lse_.size();
       if (lse_[h].heavy > 0) {
         const auto [s, a] = dealt_heavily(h, lse_[h].trial, lse_[h].heavy, static_cast<size_t>(c_.m()));
-        return Emulator(s, a, Mutant::kNone, 1, leaning_habits(lse_[h].trial)).run();
+        return Emulator(s, a, Mutant::kNone, 1, leaning_habits(a_, lse_[h].trial)).run();
       }
     }
     std::mt19937_64 random(1000 * seed_ + n);
@@ -157,11 +158,6 @@ class LegalKernels {
     std::vector<double> x, p, o;
     std::vector<size_t> falling, heavy;  // keys, the heaviest first; those that have most of the weight
   };
-  static std::vector<size_t> natural(size_t n) {
-    std::vector<size_t> order(n);
-    std::iota(order.begin(), order.end(), size_t{0});
-    return order;
-  }
   static void keep(Found& best, double off, const std::vector<size_t>& order) {
     if (best.order.empty() || std::fabs(off) > std::fabs(best.off)) best = {off, order};
   }
@@ -229,14 +225,6 @@ class LegalKernels {
     return format_is_fp8(format) ? format_info(format).min_exponent : -100000;
   }
 
-  // A unit takes the keys of a tile in any order.
-  static void within_tiles(const assay_arithmetic& a, std::mt19937_64& random, std::vector<size_t>& keys) {
-    const auto tile = static_cast<size_t>(std::max(1, a.tile_keys));
-    for (size_t from = 0; from < keys.size(); from += tile)
-      std::shuffle(keys.begin() + static_cast<std::ptrdiff_t>(from),
-                   keys.begin() + static_cast<std::ptrdiff_t>(std::min(keys.size(), from + tile)), random);
-  }
-
   // How many of a head's heaviest keys have all of its weight (whole tiles); 0: too many.
   size_t weighty(size_t head) const {
     const Weights& w = rows_[head];
@@ -256,22 +244,9 @@ class LegalKernels {
                              rows_[head].falling.begin() + static_cast<std::ptrdiff_t>(count));
     std::shuffle(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(heavy), random);
     assay_arithmetic a = a_;
-    const auto split = std::max(1, a.splits);
-    a.splits = split - static_cast<int32_t>(random() % static_cast<uint64_t>(split / 2 + 1));
-    a.split_interleaved = 1;
+    deal_in_turn(random, a);
     const bool found = !best_.empty() && !best_[2 * head + 1].order.empty();
     return {arranged(found ? best_[2 * head + 1].order : natural(d_), keys), a};
-  }
-  static constexpr size_t kHabits = 24;
-  // The base, last bit of the factor and fused exponents of a trial; all that may err errs one way.
-  Habits leaning_habits(size_t trial) const {
-    const double most = a_.exp_relative_error - 0x1p-24, side = trial % 2 == 0 ? 1 : -1;
-    Habits h;
-    h.log_side = side, h.row_sum_lanes = 1;
-    h.exp_error = [=](float x) { return x == 0 ? 0 : side * most; };
-    h.scale_steps = static_cast<int32_t>(trial / 2 % 3) - 1;
-    h.fused = trial / 6 % 4 == 1, h.base2 = trial / 6 % 4 > 1, h.base2_apart = trial / 6 % 4 == 3;
-    return h;
   }
   double lse_off(size_t head, size_t trial, size_t heavy) const {
     auto [s, a] = dealt_heavily(head, trial, heavy, heavy);
@@ -280,19 +255,10 @@ class LegalKernels {
     const double top = w.x[w.falling[0]];
     double sum = 0;
     for (size_t i = 0; i < heavy; ++i) sum += std::exp(w.x[w.falling[i]] - top);
-    return Emulator(s, a, Mutant::kNone, 1, leaning_habits(trial)).run().lse[head] - (top + std::log(sum));
+    return Emulator(s, a, Mutant::kNone, 1, leaning_habits(a_, trial)).run().lse[head] -
+           (top + std::log(sum));
   }
 
-  // An order of the keys, and parts, that a seed draws; kNatural: those of the kernel as declared.
-  static constexpr uint64_t kNatural = 0;
-  static void shuffled(uint64_t seed, assay_arithmetic& a, std::vector<size_t>& keys) {
-    if (seed == kNatural) return;
-    std::mt19937_64 random(seed);
-    std::shuffle(keys.begin(), keys.end(), random);
-    const auto split = std::max(1, a.splits);
-    a.splits = split - static_cast<int32_t>(random() % static_cast<uint64_t>(split / 2 + 1));
-    a.split_interleaved = 1;
-  }
   // What the rounding of P makes of the channel of O that it moves furthest, rescales apart.
   std::pair<size_t, double> rounded_away(size_t head, const assay_arithmetic& a,
                                          const std::vector<size_t>& keys) const {
@@ -357,18 +323,6 @@ class LegalKernels {
 
   // An undeclared order in which the maximum rises with every tile, and most of the weight goes through all.
   bool rises_in_each_tile(size_t n) const { return a_.order_declared == 0 && n % 6 == 5; }
-  template <class Falling>
-  static std::vector<size_t> with_rises(std::vector<size_t> keys, Falling falling, size_t tile) {
-    std::stable_sort(keys.begin(), keys.end(), falling);
-    const size_t tiles = (keys.size() + tile - 1) / tile;
-    std::vector<size_t> all;
-    for (size_t t = 0, next = tiles; t < tiles; ++t) {
-      all.push_back(keys[tiles - 1 - t]);
-      for (size_t i = 1; i < tile && next < keys.size(); ++i) all.push_back(keys[next++]);
-    }
-    return all;
-  }
-
   DenseCase arranged(const std::vector<size_t>& products, const std::vector<size_t>& keys) const {
     DenseCase s;
     s.problem = c_.problem, s.problem.requests[0].kv_len = static_cast<int32_t>(keys.size());
