@@ -77,6 +77,8 @@ struct Entry {
   Fault fault;
   const char *place = nullptr, *causes = nullptr, *line = PLAIN;
 };
+// mask.causal_long: rows stand where they do and see a key more. keys.kv_len_short: new keys not counted,
+// rows stay. output.row_dropped: as it says how, requests of one row that start at 0, 1, 2, ...
 constexpr Entry kFaults[] = {
     {"step_right", kNone},
     {"step_all_from_cache_right", kAllFromCache},
@@ -88,10 +90,10 @@ constexpr Entry kFaults[] = {
     {"step_unscaled", kUnscaled, "end write", "scale_missing", CODED},
     {"step_neighbour_touched", kNeighbourTouched, "end write", "beside_rows"},
     {"step_context_rewritten", kContextRewritten, "end write", "beside_rows"},
-    {"step_stale_length", kStaleLength, "end attend", "lengths_without_new"},
-    {"step_length_plus_one", kLengthPlusOne, "end attend", "lengths_off_by_one"},
+    {"step_stale_length", kStaleLength, "end attend", "lengths_without_new keys.kv_len_short"},
+    {"step_length_plus_one", kLengthPlusOne, "end attend", "lengths_off_by_one mask.causal_long"},
     {"step_short_starts", kShortStarts, "end attend", "row_missing last_request_missing"},
-    {"step_arange_starts", kArangeStarts, "end attend", "starts_arange",
+    {"step_arange_starts", kArangeStarts, "end attend", "starts_arange output.row_dropped",
      "step h=4/2 d=64 page=4 threshold=4 batch=3q4s33_2q5s37_1q9 seed=3"},
     {"step_other_table", kOtherTable, "end attend", "table_of_next page.of_other_request"},
     {"step_attends_first", kAttendsFirst, "end attend", "out_of_order"},

@@ -14,6 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kSecondsOfFamilies = 20;
+constexpr double kNotSure = StepExplanation::kSure - 0.01;  // at most, of what is not an answer
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
 
 // Rows of O that were left as they lay there.
@@ -54,6 +55,18 @@ void beside_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRank
     causes.push_back({"beside_rows", v.reason, 0.95, 0, ""});
 }
 
+// A write that left all of K, or of V, as it lay there.
+void unwritten_side(const StageCase& c, std::vector<StepRanked>& causes) {
+  if (c.kernel().op != ASSAY_OP_CACHE_WRITE) return;
+  const auto same = [&](Operand o) {
+    const Bytes &before = c.run().before[static_cast<int>(o)], &after = c.run().after[static_cast<int>(o)];
+    return !before.copy.empty() && before.copy == after.copy;
+  };
+  const bool k = same(Operand::kK), v = same(Operand::kV);
+  if (k != v && !c.run().before[static_cast<int>(Operand::kV)].copy.empty())
+    causes.push_back({"v_unwritten", k ? "K lies as before" : "V lies as before", 0.98, 0, ""});
+}
+
 }  // namespace
 
 void sort_causes(std::vector<StepRanked>& list) {
@@ -90,16 +103,24 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   take(known);
   unwritten_rows(c, wrong, x.causes);
   beside_rows(c, wrong, x.causes);
+  unwritten_side(c, x.causes);
   sort_causes(x.causes);
   if (!c.attends() || x.sure()) return;
-  // What attention can do wrong by itself.
+  // What attention can do wrong by itself. Its order is kept, which is that of misfit and of what is assumed:
+  // nearly all of them explain as much. One answer where it is sure, with those that are as good.
   run_in_child(
       [&](const Report& report) {
-        for (const Ranked& r : explain(c.evidence(x.line)).ranking.list) {
+        const Ranking ranking = explain(c.evidence(x.line)).ranking;
+        const std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
+        double most = good.empty() ? kNotSure : std::max(StepExplanation::kSure, good.front().explained);
+        for (const Ranked& r : ranking.list) {
+          const bool one =
+              std::any_of(good.begin(), good.end(), [&](const Ranked& g) { return g.cause == r.cause; });
+          if (!one) most = std::min({most, kNotSure, r.explained});
           const Cause* known = find_cause(r.cause);
           report({{"cause", r.cause},
                   {"how", r.text},
-                  {"explained", r.explained},
+                  {"explained", most},
                   {"meaning", known != nullptr ? known->meaning : ""}});
         }
       },

@@ -4,14 +4,17 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/explain/child.hpp"
+#include "harness/explain/second_line.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/explain/stages/watched.hpp"
 #include "harness/run/rank_group.hpp"
+#include "harness/scenario/scenario.hpp"
 
 namespace assay {
 namespace {
@@ -117,6 +120,27 @@ void name_ending_stage(const Problem& problem, const std::string& backend, const
                   contradiction.empty() ? "" : "; it was given what cannot be: " + contradiction));
 }
 
+// Of what explains a whole step on one line, what explains it on another one, too, comes first. Where that is
+// nothing there is no answer, but for a misreading, which makes all of it right as it stands.
+void look_beside(StepExplanation& x, const StepExplanation& there) {
+  if (there.outcome != Outcome::kWrong || there.where() != x.where()) return;
+  const auto holds = [&](const StepRanked& r) {
+    return std::any_of(there.causes.begin(), there.causes.end(), [&](const StepRanked& t) {
+      return t.cause == r.cause && t.explained >= StepExplanation::kSure;
+    });
+  };
+  const auto sure = std::find_if(x.causes.begin(), x.causes.end(),
+                                 [](const StepRanked& r) { return r.explained < StepExplanation::kSure; });
+  const auto both = std::stable_partition(x.causes.begin(), sure, holds);
+  if (both == x.causes.begin()) {
+    const bool family = !x.causes.front().meaning.empty();
+    for (StepRanked& r : x.causes)
+      if (family) r.explained = std::min(r.explained, StepExplanation::kSure - 0.01);
+    return;
+  }
+  for (auto r = both; r != sure; ++r) r->explained = StepExplanation::kSure - 0.01;
+}
+
 }  // namespace
 
 std::string no_such_kernel(const Backend& backend, const std::string& kernel, bool of_another_op) {
@@ -125,10 +149,9 @@ std::string no_such_kernel(const Backend& backend, const std::string& kernel, bo
              : fmt::format("backend {} has no kernel {}; assay kernels lists them", backend.name(), kernel);
 }
 
-StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
-                             const std::string& kernel, const CaptureOptions& options,
-                             const std::string& program) {
-  if (wants_ranks(problem)) return explain_ranks(line, problem, backend, kernel, options, program);
+static StepExplanation explain_line(const std::string& line, const Problem& problem,
+                                    const std::string& backend, const std::string& kernel,
+                                    const CaptureOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   StepExplanation x;
   std::string at, refused;
@@ -183,6 +206,24 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
       name_ending_stage(problem, backend, kernel, options, x);
   }
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return x;
+}
+
+StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
+                             const std::string& kernel, const CaptureOptions& options,
+                             const std::string& program) {
+  if (wants_ranks(problem)) return explain_ranks(line, problem, backend, kernel, options, program);
+  StepExplanation x = explain_line(line, problem, backend, kernel, options);
+  if (x.blame != StepBlame::kEnd || !x.when.empty() || !x.sure()) return x;
+  const std::string other = second_line(line);
+  if (other.empty()) return x;
+  try {
+    const StepExplanation there =
+        explain_line(other, make_problem(parse_scenario(other)), backend, kernel, options);
+    look_beside(x, there);
+    x.seconds += there.seconds;
+  } catch (const InputError&) {  // no line of this kernel
+  }
   return x;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "harness/check/verdict.hpp"
+#include "harness/explain/causes.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
@@ -114,57 +115,83 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
                     0.96 * static_cast<double>(not_numbers) / static_cast<double>(rows.size()), 0, ""});
   const HostOperands host{&r.tensors, r.problem.q_scale_host, r.problem.k_scale_host, r.problem.v_scale_host,
                           r.dense.empty() ? nullptr : &r.dense};
-  const auto part = [&](bool context) {
+  // Context and new keys, the border between them so many keys on.
+  const auto part = [&](bool context, int32_t on) {
     p.only_keys.clear();
     for (const Request& request : p.requests) {
-      const int32_t cut = std::max(0, request.context_len());
+      const int32_t cut = std::clamp(std::max(0, request.context_len()) + on, 0, request.kv_len);
       p.only_keys.push_back(context ? KeyRange{0, cut} : KeyRange{cut, request.kv_len});
     }
     return attention_simple(p, host, rows);
   };
-  const AttentionResult a = part(true), b = part(false);
+  const AttentionResult a = part(true, 0), b = part(false, 0), a_longer = part(true, 1),
+                        a_shorter = part(true, -1), b_longer = part(false, -1), b_shorter = part(false, 1);
+  const assay_tensor& slopes = r.tensors.alibi_slopes;
+  const auto slope = [&](int32_t head) {
+    return p.alibi == ASSAY_ALIBI_LINEAR ? load(slopes.format, slopes.data, head * slopes.stride[0]) : 0.0;
+  };
+  using Weights = void (*)(double la, double lb, double far, double& wa, double& wb);
+  constexpr Weights kRight = [](double la, double lb, double, double& wa, double& wb) {
+    const double top = std::max(la, lb);
+    wa = std::exp(la - top), wb = std::exp(lb - top);
+  };
+  // `far`: what a bias takes off between the context's end and the row.
   const struct {
     const char *cause, *how;
-    void (*weights)(double la, double lb, double& wa, double& wb);
+    Weights weights;
+    const AttentionResult *context = nullptr, *fresh = nullptr;  // where they are other keys
   } ways[] = {
       {"new_keys_missing", "the context alone",
-       [](double, double, double& wa, double& wb) { wa = 1, wb = 0; }},
+       [](double, double, double, double& wa, double& wb) { wa = 1, wb = 0; }},
       {"context_missing", "the new keys alone",
-       [](double, double, double& wa, double& wb) { wa = 0, wb = 1; }},
+       [](double, double, double, double& wa, double& wb) { wa = 0, wb = 1; }},
       {"merge_unweighted", "the mean of context and new keys",
-       [](double, double, double& wa, double& wb) { wa = wb = 1; }},
+       [](double, double, double, double& wa, double& wb) { wa = wb = 1; }},
       {"merge_largest", "context or new keys, whichever has the larger LSE",
-       [](double la, double lb, double& wa, double& wb) { wa = la >= lb, wb = la < lb; }},
+       [](double la, double lb, double, double& wa, double& wb) { wa = la >= lb, wb = la < lb; }},
       {"merge_base2", "weights of base 2 for natural LSE",
-       [](double la, double lb, double& wa, double& wb) { wa = 1, wb = std::exp2(lb - la); }},
+       [](double la, double lb, double, double& wa, double& wb) { wa = 1, wb = std::exp2(lb - la); }},
       {"state_twice", "new keys weighed twice",
-       [](double la, double lb, double& wa, double& wb) { wa = 1, wb = 2 * std::exp(lb - la); }},
+       [](double la, double lb, double, double& wa, double& wb) { wa = 1, wb = 2 * std::exp(lb - la); }},
       {"state_twice", "the weight of the new keys squared",
-       [](double la, double lb, double& wa, double& wb) {
+       [](double la, double lb, double, double& wa, double& wb) {
          const double top = std::max(la, lb);
          wa = std::exp(la - top), wb = std::exp(2 * (lb - top));
        }},
+      {"keys.one_doubled", "the first new key with the context as well", kRight, &a_longer, nullptr},
+      {"keys.one_doubled", "the last key of the context with the new ones as well", kRight, nullptr,
+       &b_longer},
+      {"keys.one_dropped", "the last key of the context in neither part", kRight, &a_shorter, nullptr},
+      {"keys.one_dropped", "the first new key in neither part", kRight, nullptr, &b_shorter},
+      {"bias_other", "distances within the context counted from its end",
+       [](double la, double lb, double far, double& wa, double& wb) {
+         const double top = std::max(la + far, lb);
+         wa = std::exp(la + far - top), wb = std::exp(lb - top);
+       }},
   };
   for (const auto& way : ways) {
+    const AttentionResult &context = way.context != nullptr ? *way.context : a,
+                          &fresh = way.fresh != nullptr ? *way.fresh : b;
     int64_t fits = 0;
     for (size_t n = 0; n < rows.size(); ++n) {
       bool fine = true;
       const int64_t row = first[static_cast<size_t>(rows[n].request)] + rows[n].row;
       for (int32_t h = 0; h < p.heads_q && fine; ++h) {
-        const double la = a.lse_at(static_cast<int64_t>(n), h), lb = b.lse_at(static_cast<int64_t>(n), h);
+        const double la = context.lse_at(static_cast<int64_t>(n), h),
+                     lb = fresh.lse_at(static_cast<int64_t>(n), h);
         double wa = 1, wb = 1;
         if (std::isinf(la))
           wa = 0;
         else if (std::isinf(lb))
           wb = 0;
         else
-          way.weights(la, lb, wa, wb);
+          way.weights(la, lb, slope(h) * (1 + rows[n].row), wa, wb);
         if (!(wa + wb > 0)) wa = 1;
         double error = 0, size = 0;
         for (int32_t d = 0; d < p.head_dim_v; ++d) {
-          const double wanted =
-              (wa * a.o_at(static_cast<int64_t>(n), h, d) + wb * b.o_at(static_cast<int64_t>(n), h, d)) /
-              (wa + wb);
+          const double wanted = (wa * context.o_at(static_cast<int64_t>(n), h, d) +
+                                 wb * fresh.o_at(static_cast<int64_t>(n), h, d)) /
+                                (wa + wb);
           const double got = c.written(Operand::kO, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
           error += (got - wanted) * (got - wanted), size += wanted * wanted;
         }
@@ -174,7 +201,9 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
       fits += fine;
     }
     const double explained = 0.97 * static_cast<double>(fits) / static_cast<double>(rows.size());
-    if (explained > 0.3) list.push_back({way.cause, way.how, explained, 0, ""});
+    const Cause* known = find_cause(way.cause);
+    if (explained > 0.3)
+      list.push_back({way.cause, way.how, explained, 0, std::string(known != nullptr ? known->meaning : "")});
   }
   return list;
 }

@@ -201,14 +201,14 @@ StageVerdict StageCase::judge(const Reading& reading) const {
   Reading r = reading;
   try {
     const Problem p = problem_of(r);
-    return attends() ? judge_attention(r, p, &reading != &given_) : judge_others(r, p);
+    return attends() ? judge_attention(r, p) : judge_others(r, p);
   } catch (const CheckError& e) {
     v.reason = e.what();
   }
   return v;
 }
 
-StageVerdict StageCase::judge_attention(Reading& r, const Problem& p, bool misread) const {
+StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
   StageVerdict v;
   std::vector<RowId> rows;
   const std::vector<int32_t> first = p.cu_q();
@@ -355,6 +355,11 @@ Evidence StageCase::evidence(const std::string& line) const {
                                              : e.bounded.value.lse[slot]);
     }
   if (lse.data == nullptr) e.contracts = ASSAY_CONTRACT_NO_LSE;
+  // Poison lies in all memory that nothing occupies. Where no NaN came out, other poison would change
+  // nothing: said as a call under it, for without one any hypothesis that reads such memory would fit all
+  // there is.
+  if (std::all_of(call.o.begin(), call.o.end(), [](double x) { return std::isfinite(x); }))
+    e.calls[static_cast<int>(Call::kLow)] = call;
   return e;
 }
 

@@ -78,7 +78,7 @@ class StageCase {
   Problem problem_of(Reading&) const;
 
  private:
-  StageVerdict judge_attention(Reading&, const Problem&, bool misread) const;
+  StageVerdict judge_attention(Reading&, const Problem&) const;
   StageVerdict judge_others(Reading&, const Problem&) const;
   Inputs inputs_of(const Reading&, const Problem&) const;
 

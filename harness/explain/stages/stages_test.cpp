@@ -82,6 +82,29 @@ TEST(ExplainSteps, NameThePartOfAStepWithoutStages) {
   EXPECT_EQ(x.causes[0].cause, "v_for_k");
 }
 
+// Whole steps of a third party: what attention does wrong by itself, border between context and new keys, a
+// side that is not written; nothing is said that another line contradicts.
+TEST(ExplainSteps, NameWhatAThirdPartysWholeDoes) {
+  const std::string plain = "step h=4/2 d=64 page=4 batch=2q1s33_2q5s37_1q9 seed=3";
+  const std::string bias = "step h=4/2 d=64 page=4 alibi=linear batch=2q1s33_2q5s37_1q9 seed=3";
+  const struct {
+    const char *kernel, *cause;
+    const std::string& line;
+  } cases[] = {
+      {"step_causal_behind", "mask.causal_short", plain},
+      {"step_chunk_repeats_key", "keys.one_doubled", plain},
+      {"step_bias_from_chunk", "bias_other", bias},
+      {"step_forgets_v", "v_unwritten", plain},
+  };
+  for (const auto& c : cases) {
+    const StepExplanation x = explained(c.line, c.kernel, kWholes);
+    ASSERT_FALSE(x.causes.empty()) << c.kernel;
+    EXPECT_EQ(x.causes[0].cause, c.cause) << c.kernel;
+    EXPECT_TRUE(x.sure()) << c.kernel;
+  }
+  EXPECT_FALSE(explained(plain, "step_stale_length", kWholes).sure());
+}
+
 // Each reading of a write: which row is not written, where its slots lead, whose scales it takes.
 TEST(ExplainSteps, NameHowAWriteReadItsSlotsAndScales) {
   const std::string plain = "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60_1q12 seed=17";
@@ -164,7 +187,7 @@ TEST(ExplainSteps, OfTheCatalogues) {
     int every, least;
     double first;  // of those that are known, at least
   } catalogues[] = {
-      {kPlanted, 6, 18, 0.9}, {kCaptures, 4, 7, 0.7}, {kRanks, 8, 2, 0.6}, {kWholes, 6, 5, 0.6}};
+      {kPlanted, 6, 18, 0.9}, {kCaptures, 4, 7, 0.7}, {kRanks, 8, 2, 0.6}, {kWholes, 6, 5, 0.8}};
   for (const auto& c : catalogues) {
     ExplainScoreOptions options;
     options.backend = c.library;
