@@ -76,6 +76,11 @@ if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZ
   target_precompile_headers(assay_usual_headers PRIVATE ${usual})
   target_precompile_headers(assay_json_headers PRIVATE ${usual} <nlohmann/json.hpp>)
 endif()
+# GCC collects its garbage whenever its heap has doubled, from 128 MB on: a seventh of the time of what is compiled together, which ends soon after.
+# Where nobody looks for an object in a compiler cache, whose keys are commands: everybody's would be compiled again.
+if(ASSAY_PRECOMPILE_MODULES)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=700000>")
+endif()
 # assay_standard_headers(NAME LIBS libraries OPTIONS of the compiler): the standard headers that kernels and emulators include, precompiled with these
 # options where the modules' are: a quarter to two thirds of what those files cost. assay_takes_headers(TARGET NAME): its files take them. The options are to be
 # the same but for macros that NAME does not have: with headers of another level of optimisation GCC 12 makes other code, or fails. Where options differ
@@ -99,8 +104,8 @@ function(assay_takes_headers target name)
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>")
   endif()
 endfunction()
-# Tests of a module in one program, compiled six files at a time: two thirds of the time where everything is compiled. With a compiler cache a
-# program a file, of which a change compiles one.
+# Tests of a module in one program, compiled up to 18 files at a time (less than a GB of memory): half of the time where everything is compiled. With
+# a compiler cache a program a file, of which a change compiles one.
 option(ASSAY_JOIN_TESTS "Compile the tests of a module together" ${ASSAY_PRECOMPILE_MODULES})
 # The main job needs neither: what AUTO does not find is left out, ON makes it an error.
 foreach(part ASSAY_TESTS:GTest ASSAY_BENCHMARKS:benchmark)
@@ -145,7 +150,7 @@ function(assay_test target)
     target_precompile_headers(${target} REUSE_FROM assay_test_headers)
   endif()
   if(arg_JOINED AND ASSAY_JOIN_TESTS)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 18)
   endif()
   gtest_discover_tests(${target} TEST_PREFIX "${arg_PREFIX}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 ${arg_PROPERTIES})
 endfunction()
@@ -179,7 +184,11 @@ function(assay_module name)
     add_library(assay_${name} STATIC ${sources})
     # Its files are compiled several at a time: most of what each costs is headers and their templates.
     if(arg_JOINED)
-      set_target_properties(assay_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8
+      set(together 8)  # what a change compiles again
+      if(ASSAY_PRECOMPILE_MODULES)
+        set(together 24)
+      endif()
+      set_target_properties(assay_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${together}
         # GCC takes a file among others for a header, in which the Impl of a class would hold what each reader has for itself.
         UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
     endif()

@@ -41,9 +41,9 @@ struct CampaignArguments {
   double cases = 0;  // 1e6 is a number people type
 };
 
-class CampaignProgress {
+class HuntLine {
  public:
-  explicit CampaignProgress(const CampaignArguments& a) : a_(a), line_(a.quiet) {}
+  explicit HuntLine(const CampaignArguments& a) : a_(a), line_(a.quiet) {}
 
   void show(const campaign::HuntProgress& p) {
     if (p.alarm != nullptr) alarm(*p.alarm);
@@ -237,7 +237,7 @@ int campaign_command(CampaignArguments& a) {
     if (!a.quiet) fmt::print(stderr, "seed {}\n", o.draw.seed);
   }
 
-  CampaignProgress progress(a);
+  HuntLine progress(a);
   const campaign::HuntResult result = campaign::hunt(o, file ? &*file : nullptr, &StopSignals::requested(),
                                                      [&](const auto& p) { progress.show(p); });
   progress.clear();

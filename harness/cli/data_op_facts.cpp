@@ -16,7 +16,7 @@ namespace {
 
 // From the plainest on; a kernel may be made for one of them.
 constexpr std::array kPlain = {"h=4/2 d=64", "h=4/2 d=128", "h=4 d=64", "h=4/1 d=576/512 layout=mla", "h=4"};
-constexpr std::array kFormats = {"", " kv=fp8_e4m3", " kv=int8", " kv=int8:token_head"};
+constexpr std::array kDataOpFormats = {"", " kv=fp8_e4m3", " kv=int8", " kv=int8:token_head"};
 constexpr std::array kBatches = {"2q5s40_1q9s77", "2q5_1q9", "1q40s40_2q9s9", "2q1s40_1q1s9"};
 constexpr std::array kWithoutRows = {"2q5s40_1q0s9", "2q5_1q0", "1q40s40_1q0s0", "2q1s40_1q0s9"};
 
@@ -65,7 +65,7 @@ class DataOpTrials {
   FactTrial plainest() {
     FactTrial seen;
     for (const char* shape : kPlain)
-      for (const char* format : kFormats)
+      for (const char* format : kDataOpFormats)
         for (size_t batch = 0; batch < kBatches.size(); ++batch) {
           const std::string text = line(std::string(shape) + format, kBatches[batch]);
           if (text.empty() || stop_) continue;

@@ -11,19 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 
 #include "harness/base/error.hpp"
+#include "harness/run/now.hpp"
 
 namespace assay {
 namespace {
 
 using nlohmann::json;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 bool write_all(int fd, const void* data, size_t size) {
   const char* from = static_cast<const char*>(data);

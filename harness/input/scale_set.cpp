@@ -15,11 +15,10 @@
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
+#include "reference/formats/quantize.hpp"
 
 namespace assay {
 namespace {
-
-double largest_code(int32_t format) { return format == ASSAY_INT8 ? 127 : format_info(format).max_finite; }
 
 // The scale, or the next one above, whose last 16 bits stand well between two numbers of bf16: who keeps
 // scales in such a format is off by 0.1 to 0.4 %.

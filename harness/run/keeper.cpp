@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,16 +19,13 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/run/now.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kKeeperSeconds = 5;  // less than the parent waits for the keeper
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+constexpr double kSecondsForChildren = 5;  // less than the parent waits for the keeper
 
 // The parent of a process; -1 when it is gone. Its name may hold anything, so what follows the last ')'
 // counts.
@@ -87,7 +83,7 @@ std::vector<pid_t> children() {
     int how = 0;
     for (pid_t pid; (pid = waitpid(-1, &how, WNOHANG | __WALL)) > 0;) note(pid, how);
   }
-  end_children(kKeeperSeconds, note);
+  end_children(kSecondsForChildren, note);
   end_like(status);
 }
 
@@ -115,7 +111,7 @@ int run_apart(const std::function<int()>& work) {
   while ((got = waitpid(child, &status, WNOHANG)) == 0) {
     if (const int s = sigwaitinfo(&awaited, nullptr); s > 0 && s != SIGCHLD) kill(child, s);
   }
-  end_children(kKeeperSeconds);
+  end_children(kSecondsForChildren);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (got == child && WIFEXITED(status)) return WEXITSTATUS(status);
   throw InfrastructureError(fmt::format("the process that loaded the library ended with {}",

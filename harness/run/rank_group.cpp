@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string_view>
 
 #include "harness/base/error.hpp"
 #include "harness/device/exported.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/run/now.hpp"
 #include "harness/run/rank_operands.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/run/worker_process.hpp"
@@ -22,10 +22,6 @@ namespace {
 
 using Kind = WorkerProcess::Event::Kind;
 constexpr double kLookSeconds = 0.02;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 bool has_group_id(const Backend& backend) {
   return exported<assay_backend_group_id_fn>(backend, "assay_backend_group_id") != nullptr;

@@ -16,13 +16,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
 #include "harness/report/text.hpp"
+#include "harness/run/now.hpp"
 
 namespace assay {
 namespace {
@@ -30,10 +30,6 @@ namespace {
 constexpr size_t kMaxLine = 64 << 20;  // a row of a million timed calls has some 40 MB
 constexpr int kSendMilliseconds = 1000;
 constexpr double kKeeperSeconds = 10;  // to end what a worker left behind
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // The soft limit, so that what a worker starts may have another.
 void limit(int what, int64_t bytes) {
