@@ -157,7 +157,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kCrashed, "call", r.error);
   ask = [&backend, &kernel, view] { return what_it_says(backend, kernel, view); };
   said = ask();
-  verdict.declaration = one_line(declaration_text(said));
+  verdict.declaration = declaration_text(said);
   if (const int64_t bytes = said.workspace.bytes; device.memory_bytes > 0 && bytes > device.memory_bytes)
     return settle(
         Outcome::kCrashed, "call",

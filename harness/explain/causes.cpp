@@ -190,4 +190,9 @@ const Cause* find_cause(std::string_view name) {
   return at == kCauses.end() ? nullptr : &*at;
 }
 
+std::string_view meaning_of(std::string_view name) {
+  const Cause* cause = find_cause(name);
+  return cause != nullptr ? cause->meaning : "";
+}
+
 }  // namespace assay

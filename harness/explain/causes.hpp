@@ -15,6 +15,7 @@ struct Cause {
 };
 
 std::span<const Cause> causes();
-const Cause* find_cause(std::string_view name);  // nullptr: not a cause
+const Cause* find_cause(std::string_view name);      // nullptr: not a cause
+std::string_view meaning_of(std::string_view name);  // "": not a cause
 
 }  // namespace assay

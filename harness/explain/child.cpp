@@ -14,7 +14,7 @@
 #include <cstdlib>
 
 #include "harness/base/error.hpp"
-#include "harness/run/now.hpp"
+#include "harness/base/now.hpp"
 
 namespace assay {
 namespace {

@@ -138,7 +138,6 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                   {"low", number(b.low)},      {"high", number(b.high)}};
   j["causes"] = nlohmann::json::array();
   for (const Ranked& r : x.ranking.list) {
-    const Cause* c = find_cause(r.cause);
     j["causes"].push_back({{"cause", r.cause},
                            {"also", r.also},
                            {"how", r.text},
@@ -150,7 +149,7 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
                            {"numbers_fitted", r.free},
                            {"in_wrong_cells", r.in_wrong_cells},
                            {"observed", r.fact},
-                           {"meaning", c ? c->meaning : ""}});
+                           {"meaning", meaning_of(r.cause)}});
   }
   if (x.picture.empty()) return j;
   const int32_t request = x.picture.front().cell.request;

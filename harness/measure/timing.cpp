@@ -3,11 +3,11 @@
 // statistics: the number of samples below the median is Binomial(n, 1/2) whatever the distribution
 // (David and Nagaraja, Order Statistics, section 7.1), and latency distributions are never normal.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 
 #include "harness/base/error.hpp"
+#include "harness/base/now.hpp"
 #include "harness/measure/measure.hpp"
 
 namespace assay {
@@ -89,10 +89,6 @@ void fill_summary(const std::vector<double>& sorted, const std::vector<double>& 
   t.high_us = t.median_us + kTwoMedians * std::max(order.above, blocks.above);
 }
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Whether two stretches of a second, and of five calls at least, came to agree in their medians before
 // `most_s` seconds had passed. A device at its power limit lets its clock swing with about that period (seen
 // on an H200: a quarter of each second is 5 % slower), so shorter ones agree or not by chance.
@@ -172,7 +168,7 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
   ASSAY_CHECK(rule.min_samples >= 1 && rule.max_samples >= rule.min_samples && rule.max_seconds > 0,
               "stopping rule: {} to {} samples in {} s", rule.min_samples, rule.max_samples,
               rule.max_seconds);
-  const auto now = now_s ? now_s : std::function<double()>(steady_seconds);
+  const auto now = now_s ? now_s : std::function<double()>(assay::now_s);
   const auto take = [&] {
     const TimedSample s = sample();
     ASSAY_CHECK(std::isfinite(s.us) && s.us >= 0, "a sample took {} us", s.us);

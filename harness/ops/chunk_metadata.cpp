@@ -7,6 +7,7 @@
 #include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/problem/request_class.hpp"
 
 namespace assay {
 namespace {
@@ -19,7 +20,7 @@ int64_t entries(const Problem& p) {
     longest = std::max<int64_t>(longest, r.context_len());
   }
   if (extends == 0) return 0;
-  const int64_t step = std::max<int64_t>(1, p.token_budget / extends);
+  const int64_t step = chunk_keys(p, extends);
   return (longest + step - 1) / step;
 }
 int64_t requests(const Problem& p) { return static_cast<int64_t>(p.requests.size()); }

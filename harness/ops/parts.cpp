@@ -32,9 +32,4 @@ Problem attention_of(const Problem& p) {
 
 bool answers_are_known(const Op& op) { return op.attends_rows && takes(op, InputRecipe::kExact); }
 
-assay_request_class request_class(const Problem& step, const Request& r) {
-  if (r.q_len <= step.threshold) return ASSAY_REQUEST_DECODE;
-  return r.context_len() > 0 ? ASSAY_REQUEST_EXTEND : ASSAY_REQUEST_PREFILL;
-}
-
 }  // namespace assay

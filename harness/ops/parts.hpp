@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an op makes of the requests of a batch: the parts of their keys that a decode_splitkv keeps apart, and
-// the classes that a step tells apart.
+// the attention that a step ends with.
 #pragma once
 
 #include "harness/ops/op.hpp"
@@ -21,8 +21,6 @@ Problem part_of(const Problem&, int32_t part);
 
 // The attention that a step ends with, over a complete cache, or that a schedule cuts up.
 Problem attention_of(const Problem&);
-// What a request of that step is.
-assay_request_class request_class(const Problem& step, const Request&);
 
 // Attends, and to all keys of a request: then recipes exist whose O is known beforehand.
 bool answers_are_known(const Op&);

@@ -9,8 +9,8 @@
 #include "harness/base/error.hpp"
 #include "harness/ops/layouts.hpp"
 #include "harness/ops/op.hpp"
-#include "harness/ops/parts.hpp"
 #include "harness/ops/text.hpp"
+#include "harness/problem/request_class.hpp"
 
 namespace assay {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
-#include "harness/run/now.hpp"
+#include "harness/base/now.hpp"
 #include "harness/run/worker_process.hpp"
 
 namespace assay {

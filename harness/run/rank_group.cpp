@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "harness/base/error.hpp"
+#include "harness/base/now.hpp"
 #include "harness/device/exported.hpp"
 #include "harness/ops/op.hpp"
-#include "harness/run/now.hpp"
 #include "harness/run/rank_operands.hpp"
 #include "harness/run/timed_call.hpp"
 #include "harness/run/worker_process.hpp"

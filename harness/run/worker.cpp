@@ -133,7 +133,7 @@ ArithmeticAnswer arithmetic_message(const Backend& backend, const assay_device& 
   } else {
     answer.words = arithmetic_words(problem, a);
     answer.arithmetic = arithmetic_json(problem, a);
-    answer.declaration = one_line(declaration_text({*answer.declared, a, {}}));
+    answer.declaration = declaration_text({*answer.declared, a, {}});
   }
   return {answer};
 }
@@ -144,7 +144,7 @@ ArithmeticAnswer declaration_message(const Backend& backend, const AskDeclaratio
   const assay_kernel& kernel = kernel_of(backend, request.kernel);
   KernelArithmetic answer;
   answer.support.kernel = kernel.name;
-  answer.declaration = one_line(declaration_text(what_it_says(backend, kernel, view.get())));
+  answer.declaration = declaration_text(what_it_says(backend, kernel, view.get()));
   return {answer};
 }
 

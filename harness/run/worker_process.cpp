@@ -20,9 +20,9 @@
 #include <fstream>
 
 #include "harness/base/error.hpp"
+#include "harness/base/now.hpp"
 #include "harness/base/program.hpp"
 #include "harness/report/text.hpp"
-#include "harness/run/now.hpp"
 
 namespace assay {
 namespace {

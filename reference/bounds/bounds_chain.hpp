@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "harness/abi/assay_kernel.h"
-#include "harness/problem/problem.hpp"
+#include "harness/problem/request_class.hpp"
 
 namespace assay {
 
@@ -29,21 +29,26 @@ struct Chain {
 // splits_vary: 1, and twice the classes of requests (enum assay_request_class) that have a chain.
 inline int32_t chained_classes(const assay_arithmetic& a) { return a.splits > 1 ? a.splits_vary >> 1 : 0; }
 
-inline Chain chain_of(const Problem& p, const assay_arithmetic& a, int32_t request) {
-  const int32_t classes = chained_classes(a);
-  if (classes == 0) return {};
-  const auto is = [&](const Request& r) {
-    const int32_t own = r.q_len <= p.threshold ? ASSAY_REQUEST_DECODE
-                        : r.context_len() > 0  ? ASSAY_REQUEST_EXTEND
-                                               : ASSAY_REQUEST_PREFILL;
-    return (classes & own) != 0;
-  };
-  const Request& own = p.requests[static_cast<size_t>(request)];
-  if (!is(own)) return {};
-  const auto extends = static_cast<int32_t>(std::count_if(
-      p.requests.begin(), p.requests.end(), [&](const Request& r) { return is(r) && r.context_len() > 0; }));
-  return {std::max(1, p.token_budget / std::max(1, extends)), std::max(0, own.context_len())};
-}
+// Those of a batch. The problem is kept by reference.
+class Chains {
+ public:
+  Chains(const Problem& p, const assay_arithmetic& a) : p_(p), classes_(chained_classes(a)) {
+    if (classes_ == 0) return;
+    const auto extends = std::count_if(p.requests.begin(), p.requests.end(),
+                                       [&](const Request& r) { return has(r) && r.context_len() > 0; });
+    each_ = chunk_keys(p, std::max<int64_t>(1, extends));
+  }
+  Chain of(int32_t request) const {
+    const Request& own = p_.requests[static_cast<size_t>(request)];
+    return has(own) ? Chain{each_, std::max(0, own.context_len())} : Chain{};
+  }
+
+ private:
+  bool has(const Request& r) const { return (classes_ & request_class(p_, r)) != 0; }
+  const Problem& p_;
+  const int32_t classes_;
+  int64_t each_ = 0;
+};
 
 // What the stages of a chain round, of one channel (T double) or of a block's rows and channels (a matrix):
 // the sum of |A_s| of every link and of |A_1 + .. + A_s| from the second on, A_s being what a link has of O.

@@ -110,7 +110,9 @@ TEST(Chains, AreThoseOfTheClassesThatHaveThem) {
   Problem p;
   p.token_budget = 100, p.threshold = 1;
   p.requests = {{1, 500}, {8, 400}, {8, 8}, {8, 9}};  // a decode, an extend, a prefill, an extend
-  const auto of = [&](int32_t classes, int32_t request) { return chain_of(p, chained(4, classes), request); };
+  const auto of = [&](int32_t classes, int32_t request) {
+    return Chains(p, chained(4, classes)).of(request);
+  };
   EXPECT_EQ(of(ASSAY_REQUEST_ANY, 0).each, 33);
   EXPECT_EQ(of(ASSAY_REQUEST_ANY, 0).context, 499);
   EXPECT_EQ(of(ASSAY_REQUEST_ANY, 2).context, 0);
@@ -125,7 +127,7 @@ TEST(Chains, AreThoseOfTheClassesThatHaveThem) {
   EXPECT_GT(chain.end(392), 400);
   assay_arithmetic whole = chained(4, ASSAY_REQUEST_ANY);
   whole.splits = 1;  // nothing is merged
-  EXPECT_FALSE(chain_of(p, whole, 1));
+  EXPECT_FALSE(Chains(p, whole).of(1));
 }
 
 }  // namespace

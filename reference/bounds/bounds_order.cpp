@@ -11,7 +11,7 @@ namespace assay {
 
 KeyOrder::KeyOrder(const Problem& p, const assay_arithmetic& a)
     : p_(p),
-      arithmetic_(a),
+      chains_(p, a),
       // Which requests are cut where is not known of parts that vary.
       declared_(a.order_declared != 0 && a.tile_keys > 0 && (a.splits_vary == 0 || a.splits <= 1)),
       reverse_(declared_ && a.tile_reverse != 0),

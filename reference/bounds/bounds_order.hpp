@@ -29,7 +29,7 @@ class KeyOrder {
   // Rows of a request and KV head with the same number visit their keys in the same order.
   int64_t alike(int32_t row, int32_t head) const { return items_ ? items_->item(row, head) : 0; }
   int64_t tile() const { return tile_; }  // meaningful for a declared order
-  Chain chain(int32_t request) const { return declared_ ? Chain{} : chain_of(p_, arithmetic_, request); }
+  Chain chain(int32_t request) const { return declared_ ? Chain{} : chains_.of(request); }
 
   // The keys [begin, end) of a row's request in spans of at most `most` keys, as they are visited.
   std::vector<KeySpan> spans(RowId, int32_t head, int64_t begin, int64_t end, int64_t most) const;
@@ -37,7 +37,7 @@ class KeyOrder {
  private:
   std::vector<TileRun> parts(RowId, int32_t head) const;
   const Problem& p_;
-  assay_arithmetic arithmetic_;
+  Chains chains_;
   std::optional<ItemParts> items_;
   bool declared_ = false, reverse_ = false, interleaved_ = false;
   int64_t tile_ = 1, window_ = 1, splits_ = 1, split_keys_ = 0;  // window_: in tiles

@@ -21,8 +21,8 @@ struct RowMoments {
   double z = 0, z_mean = 0, z_var = 0;
   double misses = 0, misses_mean = 0, misses_var = 0;
   bool replayed = false;
-  int64_t places_first = 0,
-          places_last = 0;  // in RowMeasures::places: what an element adds to misses, and to z
+  // In RowMeasures::places: what an element adds to misses, and to z.
+  int64_t places_first = 0, places_last = 0;
   // The LSE of the row: error, variance, bound on the mean; variance 0: not tested.
   double lse_error = 0, lse_var = 0, lse_bias = 0;
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
-#include "harness/ops/parts.hpp"
+#include "harness/problem/request_class.hpp"
 
 namespace assay {
 

@@ -6,98 +6,52 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
+#include <algorithm>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
-#include <utility>
+
+#include "harness/check/expectations/reasons.hpp"
 
 namespace assay {
 namespace {
-
-std::string_view text(const char* name) { return name != nullptr ? name : ""; }
 
 auto members(const assay_accumulator& of) {
   const auto& [kind, block, fraction_bits, mantissa_bits] = of;
   return std::make_tuple(kind, block, fraction_bits, mantissa_bits);
 }
 
-auto members(const assay_arithmetic& of) {
-  const auto& [struct_size, qk, pv, promote_pv, tile_keys, tile_reverse, splits, row_sum_chain, p_format,
-               p_truncated, row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format,
-               rescale_lag_log2, p_offset_log2, exp_relative_error, tanh_relative_error, q_rounding,
-               order_declared, split_keys, sink_first, p_int8_tile_max, dequant_replayed, exp_poly_every,
-               exp_poly_relative_error, scaling_relative_error, qk_instruction, pv_instruction,
-               exp_instruction, tanh_instruction, tanh_absolute_error, log_absolute_error, log_relative_error,
-               bias_form, row_sum, q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
-               partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows,
-               shares, share_tiles, share_turns, q_replayed_scales, rescale_inexact] = of;
-  return std::make_tuple(
-      struct_size, members(qk), members(pv), promote_pv, tile_keys, tile_reverse, splits, row_sum_chain,
-      p_format, p_truncated, row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format,
-      rescale_lag_log2, p_offset_log2, exp_relative_error, tanh_relative_error, q_rounding, order_declared,
-      split_keys, sink_first, p_int8_tile_max, dequant_replayed, exp_poly_every, exp_poly_relative_error,
-      scaling_relative_error, text(qk_instruction), text(pv_instruction), text(exp_instruction),
-      text(tanh_instruction), tanh_absolute_error, log_absolute_error, log_relative_error, bias_form,
-      members(row_sum), q_rounding_absolute, q_replayed_format, q_replayed_factor, p_roundings,
-      partial_roundings, split_interleaved, splits_vary, promote_every, dense_new_keys, item_rows, shares,
-      share_tiles, share_turns, q_replayed_scales, rescale_inexact);
-}
+// In the struct's order.
+#define ASSAY_ARITHMETIC_MEMBERS                                                                            \
+  struct_size, qk, pv, promote_pv, tile_keys, tile_reverse, splits, row_sum_chain, p_format, p_truncated,   \
+      row_sum_from_rounded_p, dequant_format, partial_format, partial_lse_format, rescale_lag_log2,         \
+      p_offset_log2, exp_relative_error, tanh_relative_error, q_rounding, order_declared, split_keys,       \
+      sink_first, p_int8_tile_max, dequant_replayed, exp_poly_every, exp_poly_relative_error,               \
+      scaling_relative_error, qk_instruction, pv_instruction, exp_instruction, tanh_instruction,            \
+      tanh_absolute_error, log_absolute_error, log_relative_error, bias_form, row_sum, q_rounding_absolute, \
+      q_replayed_format, q_replayed_factor, p_roundings, partial_roundings, split_interleaved, splits_vary, \
+      promote_every, dense_new_keys, item_rows, shares, share_tiles, share_turns, q_replayed_scales,        \
+      rescale_inexact
+#define ASSAY_AS_TEXT(...) #__VA_ARGS__
+#define ASSAY_NAMES(members) ASSAY_AS_TEXT(members)
 
-// In the order of members().
-constexpr std::string_view kNames[] = {"struct_size",
-                                       "qk",
-                                       "pv",
-                                       "promote_pv",
-                                       "tile_keys",
-                                       "tile_reverse",
-                                       "splits",
-                                       "row_sum_chain",
-                                       "p_format",
-                                       "p_truncated",
-                                       "row_sum_from_rounded_p",
-                                       "dequant_format",
-                                       "partial_format",
-                                       "partial_lse_format",
-                                       "rescale_lag_log2",
-                                       "p_offset_log2",
-                                       "exp_relative_error",
-                                       "tanh_relative_error",
-                                       "q_rounding",
-                                       "order_declared",
-                                       "split_keys",
-                                       "sink_first",
-                                       "p_int8_tile_max",
-                                       "dequant_replayed",
-                                       "exp_poly_every",
-                                       "exp_poly_relative_error",
-                                       "scaling_relative_error",
-                                       "qk_instruction",
-                                       "pv_instruction",
-                                       "exp_instruction",
-                                       "tanh_instruction",
-                                       "tanh_absolute_error",
-                                       "log_absolute_error",
-                                       "log_relative_error",
-                                       "bias_form",
-                                       "row_sum",
-                                       "q_rounding_absolute",
-                                       "q_replayed_format",
-                                       "q_replayed_factor",
-                                       "p_roundings",
-                                       "partial_roundings",
-                                       "split_interleaved",
-                                       "splits_vary",
-                                       "promote_every",
-                                       "dense_new_keys",
-                                       "item_rows",
-                                       "shares",
-                                       "share_tiles",
-                                       "share_turns",
-                                       "q_replayed_scales",
-                                       "rescale_inexact"};
-static_assert(std::size(kNames) ==
-              std::tuple_size_v<decltype(members(std::declval<const assay_arithmetic&>()))>);
+template <class T>
+auto comparable(const T& member) {
+  if constexpr (std::is_same_v<T, assay_accumulator>)
+    return members(member);
+  else if constexpr (std::is_same_v<T, const char*>)
+    return std::string_view(member != nullptr ? member : "");
+  else
+    return member;
+}
+template <class... T>
+auto all_comparable(const T&... member) {
+  return std::make_tuple(comparable(member)...);
+}
+auto members(const assay_arithmetic& of) {
+  const auto& [ASSAY_ARITHMETIC_MEMBERS] = of;
+  return all_comparable(ASSAY_ARITHMETIC_MEMBERS);
+}
 
 // An accumulator's parts as "0/16/25/23"; a name as far as a row has room for it.
 template <class T>
@@ -115,17 +69,20 @@ std::string value_text(const T& value) {
 
 std::string declaration_text(const Said& said) {
   if (!said.declares) return "none";
-  const auto now = members(said.arithmetic), plain = members(assay_default_arithmetic());
-  std::string text;
-  const auto add = [&]<size_t... I>(std::index_sequence<I...>) {
-    const auto one = [&](size_t i, const auto& value, const auto& usual) {
-      if (value != usual)
-        text += fmt::format("{}{}={}", text.empty() ? "" : " ", kNames[i], value_text(value));
-    };
-    (one(I, std::get<I>(now), std::get<I>(plain)), ...);
+  std::string all;
+  std::string_view names = ASSAY_NAMES(ASSAY_ARITHMETIC_MEMBERS);
+  const auto add = [&](const auto& value, const auto& usual) {
+    const std::string_view name = names.substr(0, names.find(','));
+    names.remove_prefix(std::min(names.size(), name.size() + 2));
+    if (value != usual) all += fmt::format("{}{}={}", all.empty() ? "" : " ", name, value_text(value));
   };
-  add(std::make_index_sequence<std::size(kNames)>());
-  return text.empty() ? "defaults" : text;
+  std::apply(
+      [&](const auto&... value) {
+        std::apply([&](const auto&... usual) { (add(value, usual), ...); },
+                   members(assay_default_arithmetic()));
+      },
+      members(said.arithmetic));
+  return all.empty() ? "defaults" : one_line(all);
 }
 
 Said what_it_says(const Backend& backend, const assay_kernel& kernel, const assay_problem* problem) {

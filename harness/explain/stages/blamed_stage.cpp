@@ -14,7 +14,6 @@ namespace {
 using nlohmann::json;
 
 constexpr double kSecondsOfFamilies = 20;
-constexpr double kNotSure = StepExplanation::kSure - 0.01;  // at most, of what is not an answer
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
 
 // Rows of O that were left as they lay there.
@@ -112,16 +111,14 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
       [&](const Report& report) {
         const Ranking ranking = explain(c.evidence(x.line)).ranking;
         const std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
-        double most = good.empty() ? kNotSure : std::max(StepExplanation::kSure, good.front().explained);
+        double most = good.empty() ? StepExplanation::kNotSure
+                                   : std::max(StepExplanation::kSure, good.front().explained);
         for (const Ranked& r : ranking.list) {
           const bool one =
               std::any_of(good.begin(), good.end(), [&](const Ranked& g) { return g.cause == r.cause; });
-          if (!one) most = std::min({most, kNotSure, r.explained});
-          const Cause* known = find_cause(r.cause);
-          report({{"cause", r.cause},
-                  {"how", r.text},
-                  {"explained", most},
-                  {"meaning", known != nullptr ? known->meaning : ""}});
+          if (!one) most = std::min({most, StepExplanation::kNotSure, r.explained});
+          report(
+              {{"cause", r.cause}, {"how", r.text}, {"explained", most}, {"meaning", meaning_of(r.cause)}});
         }
       },
       [&](const json& r) {

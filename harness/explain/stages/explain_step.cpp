@@ -129,16 +129,15 @@ void look_beside(StepExplanation& x, const StepExplanation& there) {
       return t.cause == r.cause && t.explained >= StepExplanation::kSure;
     });
   };
-  const auto sure = std::find_if(x.causes.begin(), x.causes.end(),
-                                 [](const StepRanked& r) { return r.explained < StepExplanation::kSure; });
-  const auto both = std::stable_partition(x.causes.begin(), sure, holds);
+  const auto unsure = std::find_if(x.causes.begin(), x.causes.end(),
+                                   [](const StepRanked& r) { return r.explained < StepExplanation::kSure; });
+  const auto both = std::stable_partition(x.causes.begin(), unsure, holds);
   if (both == x.causes.begin()) {
-    const bool family = !x.causes.front().meaning.empty();
-    for (StepRanked& r : x.causes)
-      if (family) r.explained = std::min(r.explained, StepExplanation::kSure - 0.01);
+    if (x.causes.front().meaning.empty()) return;
+    for (StepRanked& r : x.causes) r.explained = std::min(r.explained, StepExplanation::kNotSure);
     return;
   }
-  for (auto r = both; r != sure; ++r) r->explained = StepExplanation::kSure - 0.01;
+  for (auto r = both; r != unsure; ++r) r->explained = StepExplanation::kNotSure;
 }
 
 }  // namespace

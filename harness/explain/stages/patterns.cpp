@@ -130,31 +130,31 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
   const auto slope = [&](int32_t head) {
     return p.alibi == ASSAY_ALIBI_LINEAR ? load(slopes.format, slopes.data, head * slopes.stride[0]) : 0.0;
   };
-  using Weights = void (*)(double la, double lb, double far, double& wa, double& wb);
-  constexpr Weights kRight = [](double la, double lb, double, double& wa, double& wb) {
+  using Weights = void (*)(double la, double lb, double& wa, double& wb);
+  constexpr Weights kRight = [](double la, double lb, double& wa, double& wb) {
     const double top = std::max(la, lb);
     wa = std::exp(la - top), wb = std::exp(lb - top);
   };
-  // `far`: what a bias takes off between the context's end and the row.
   const struct {
     const char *cause, *how;
     Weights weights;
     const AttentionResult *context = nullptr, *fresh = nullptr;  // where they are other keys
+    bool from_end = false;  // without what a bias takes off between the context's end and the row
   } ways[] = {
       {"new_keys_missing", "the context alone",
-       [](double, double, double, double& wa, double& wb) { wa = 1, wb = 0; }},
+       [](double, double, double& wa, double& wb) { wa = 1, wb = 0; }},
       {"context_missing", "the new keys alone",
-       [](double, double, double, double& wa, double& wb) { wa = 0, wb = 1; }},
+       [](double, double, double& wa, double& wb) { wa = 0, wb = 1; }},
       {"merge_unweighted", "the mean of context and new keys",
-       [](double, double, double, double& wa, double& wb) { wa = wb = 1; }},
+       [](double, double, double& wa, double& wb) { wa = wb = 1; }},
       {"merge_largest", "context or new keys, whichever has the larger LSE",
-       [](double la, double lb, double, double& wa, double& wb) { wa = la >= lb, wb = la < lb; }},
+       [](double la, double lb, double& wa, double& wb) { wa = la >= lb, wb = la < lb; }},
       {"merge_base2", "weights of base 2 for natural LSE",
-       [](double la, double lb, double, double& wa, double& wb) { wa = 1, wb = std::exp2(lb - la); }},
+       [](double la, double lb, double& wa, double& wb) { wa = 1, wb = std::exp2(lb - la); }},
       {"state_twice", "new keys weighed twice",
-       [](double la, double lb, double, double& wa, double& wb) { wa = 1, wb = 2 * std::exp(lb - la); }},
+       [](double la, double lb, double& wa, double& wb) { wa = 1, wb = 2 * std::exp(lb - la); }},
       {"state_twice", "the weight of the new keys squared",
-       [](double la, double lb, double, double& wa, double& wb) {
+       [](double la, double lb, double& wa, double& wb) {
          const double top = std::max(la, lb);
          wa = std::exp(la - top), wb = std::exp(2 * (lb - top));
        }},
@@ -163,11 +163,7 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
        &b_longer},
       {"keys.one_dropped", "the last key of the context in neither part", kRight, &a_shorter, nullptr},
       {"keys.one_dropped", "the first new key in neither part", kRight, nullptr, &b_shorter},
-      {"bias_other", "distances within the context counted from its end",
-       [](double la, double lb, double far, double& wa, double& wb) {
-         const double top = std::max(la + far, lb);
-         wa = std::exp(la + far - top), wb = std::exp(lb - top);
-       }},
+      {"bias_other", "distances within the context counted from its end", kRight, nullptr, nullptr, true},
   };
   for (const auto& way : ways) {
     const AttentionResult &context = way.context != nullptr ? *way.context : a,
@@ -177,7 +173,8 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
       bool fine = true;
       const int64_t row = first[static_cast<size_t>(rows[n].request)] + rows[n].row;
       for (int32_t h = 0; h < p.heads_q && fine; ++h) {
-        const double la = context.lse_at(static_cast<int64_t>(n), h),
+        const double la = context.lse_at(static_cast<int64_t>(n), h) +
+                          (way.from_end ? slope(h) * (1 + rows[n].row) : 0),
                      lb = fresh.lse_at(static_cast<int64_t>(n), h);
         double wa = 1, wb = 1;
         if (std::isinf(la))
@@ -185,7 +182,7 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
         else if (std::isinf(lb))
           wb = 0;
         else
-          way.weights(la, lb, slope(h) * (1 + rows[n].row), wa, wb);
+          way.weights(la, lb, wa, wb);
         if (!(wa + wb > 0)) wa = 1;
         double error = 0, size = 0;
         for (int32_t d = 0; d < p.head_dim_v; ++d) {
@@ -201,9 +198,8 @@ std::vector<StepRanked> part_patterns(const StageCase& c, const StageVerdict& no
       fits += fine;
     }
     const double explained = 0.97 * static_cast<double>(fits) / static_cast<double>(rows.size());
-    const Cause* known = find_cause(way.cause);
     if (explained > 0.3)
-      list.push_back({way.cause, way.how, explained, 0, std::string(known != nullptr ? known->meaning : "")});
+      list.push_back({way.cause, way.how, explained, 0, std::string(meaning_of(way.cause))});
   }
   return list;
 }

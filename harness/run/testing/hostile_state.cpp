@@ -71,6 +71,13 @@ struct Comma : std::numpunct<char> {
 
 void set_bytes(const Call& c, int64_t bytes) { *c.bytes = bytes; }
 
+// Whether this process judges: only such ask with tensors. Told of every call.
+bool in_a_judge(const Call& c) {
+  static bool judges = false;
+  judges = judges || (c.door == Door::kSupports && c.tensors != nullptr);
+  return judges;
+}
+
 constexpr double kLoose = 1.0 / 512;  // of Q, as if it were rounded to bf16
 
 constexpr Deed kDeeds[] = {
@@ -98,18 +105,14 @@ constexpr Deed kDeeds[] = {
        ran = ran || c.door == Door::kAfter;
        if (c.door == Door::kArithmetic && !ran) c.arithmetic->q_rounding = kLoose;
      }},
-    // In every process that judges, and in no other: only these ask with tensors.
+    // In every process that judges, and in no other.
     {"arithmetic_of_judges", Door::kEvery,
      [](const Call& c) {
-       static bool judged = false;
-       judged = judged || (c.door == Door::kSupports && c.tensors != nullptr);
-       if (c.door == Door::kArithmetic && judged) c.arithmetic->q_rounding = kLoose;
+       if (in_a_judge(c) && c.door == Door::kArithmetic) c.arithmetic->q_rounding = kLoose;
      }},
     {"arithmetic_of_judges_alone", Door::kEvery,
      [](const Call& c) {
-       static bool judged = false;
-       judged = judged || (c.door == Door::kSupports && c.tensors != nullptr);
-       if (c.door == Door::kArithmetic && !judged) sleep_for_ever();
+       if (!in_a_judge(c) && c.door == Door::kArithmetic) sleep_for_ever();
      }},
     {"workspace_every_other", Door::kWorkspace,
      [](const Call& c) {

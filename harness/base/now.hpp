@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of a clock that nobody sets back, for the limits of those who wait for processes. What is measured
-// asks harness/base/system_time.hpp.
+// Seconds of a clock that nobody sets back, for limits of time. What a library could gain by being timed
+// wrongly asks system_time.hpp.
 #pragma once
 
 #include <chrono>
