@@ -2,8 +2,8 @@
 // plain.cpp for several rows of one KV head at once, bit for bit: a key or value row is found, read and
 // decoded once for all of them, and what no sum orders is done side by side. A logit is one sum over the
 // channels, so kLanes keys stand in the lanes of vectors, turned to lie channel by channel; values are added
-// to as many sums as there are channels, so channels stand there. Nothing here may be fused or reordered:
-// the vectors are those of AVX2 without its fused multiply-add.
+// to as many sums as there are channels, so channels stand there. Nothing here may be fused or reordered.
+// The sums themselves are in loops.hpp.
 #include <emmintrin.h>
 #include <xmmintrin.h>
 
@@ -18,57 +18,6 @@ namespace assay_cpu {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int32_t kValueKeys = 4 * kLanes;  // value rows decoded at a time
-constexpr int32_t kSlice = 32;              // channels at a time: their sums of one lane stay in registers
-
-constexpr int32_t kDotRows = 4;  // rows of Q per pass over turned keys: eight sums are on their way
-static_assert(kRowsBeside % kDotRows == 0);
-
-// One instruction per operator with GCC and Clang.
-constexpr int32_t kHalf = kLanes / 2;
-using Half = float __attribute__((vector_size(4 * kHalf), aligned(4), may_alias));
-
-// dot[r][i] = sum over d of q[r][d] * keys[d][i], in the order of d.
-[[gnu::target("avx2")]] void dots(const float* q, const float* keys, int32_t dims, float (*dot)[kLanes]) {
-  Half low[kDotRows] = {}, high[kDotRows] = {};
-  for (int32_t d = 0; d < dims; ++d) {
-    const Half* key = reinterpret_cast<const Half*>(keys + d * kLanes);
-#pragma GCC unroll 4
-    for (int32_t r = 0; r < kDotRows; ++r) {
-      const float x = q[r * dims + d];
-      low[r] += x * key[0], high[r] += x * key[1];
-    }
-  }
-  for (int32_t r = 0; r < kDotRows; ++r) {
-    Half* out = reinterpret_cast<Half*>(dot[r]);
-    out[0] = low[r], out[1] = high[r];
-  }
-}
-
-// Adds factor[i] * values[i] to lane i % kLanes of o for those of `count` keys that are live, in their order:
-// `width` channels, at most kSlice, of rows that are `stride` apart.
-[[gnu::target("avx2")]] void weigh(const float* factor, const bool* live, int32_t count, const float* values,
-                                   int32_t stride, int32_t width, float* o) {
-  constexpr int32_t kHalves = kSlice / kHalf;
-  for (int32_t lane = 0; lane < kLanes; ++lane) {
-    float* out = o + static_cast<ptrdiff_t>(lane) * stride;
-    Half* outs = reinterpret_cast<Half*>(out);
-    if (width == kSlice) {
-      Half sum[kHalves];
-      for (int32_t h = 0; h < kHalves; ++h) sum[h] = outs[h];
-      for (int32_t i = lane; i < count; i += kLanes) {
-        if (!live[i]) continue;
-        const Half* v = reinterpret_cast<const Half*>(values + static_cast<ptrdiff_t>(i) * stride);
-        for (int32_t h = 0; h < kHalves; ++h) sum[h] += factor[i] * v[h];
-      }
-      for (int32_t h = 0; h < kHalves; ++h) outs[h] = sum[h];
-    } else {
-      for (int32_t i = lane; i < count; i += kLanes)
-        for (int32_t d = 0; live[i] && d < width; ++d)
-          out[d] += factor[i] * values[static_cast<ptrdiff_t>(i) * stride + d];
-    }
-  }
-}
 
 // Rows that are read side by side at a distance of a power of two would share a few sets of the first cache:
 // an odd number of its lines apart they do not.
@@ -94,6 +43,26 @@ void turn(const float* rows, int32_t dims, float* turned) {
   }
 }
 
+// Logits of kLanes keys that take no more than scales, and the maximum as plain.cpp takes it, one logit after
+// the other (a NaN becomes the maximum, and the next one again); mostly none is above it.
+void scale_logits(const float* __restrict dot, float row_scale, const float* __restrict key_scale,
+                  float* __restrict logits, float& largest) {
+  for (int32_t i = 0; i < kLanes; ++i) logits[i] = dot[i] * (row_scale * key_scale[i]);
+  int32_t above = 0;
+  for (int32_t i = 0; i < kLanes; ++i) above |= !(logits[i] <= largest);
+  for (int32_t i = 0; above != 0 && i < kLanes; ++i)
+    if (!(logits[i] <= largest)) largest = logits[i];
+}
+
+// Which of `count` keys are live, the first `skip` being none of the row's.
+void find_live(const float* logits, int32_t skip, int32_t count, RowWeights& w) {
+  int32_t dead = skip > 0 ? 1 : 0;
+  for (int32_t i = skip; i < count; ++i) dead |= logits[i] == -kInfinity;
+  w.any = w.all = dead == 0;
+  std::fill_n(w.live, count, w.all);
+  for (int32_t i = skip; !w.all && i < count; ++i) w.any |= w.live[i] = logits[i] != -kInfinity;
+}
+
 struct Row {
   RowStart start;
   float largest, shift;
@@ -104,23 +73,22 @@ struct Row {
 
 RowBuffers::RowBuffers(const assay_problem& p, int32_t rows_beside)
     : rows(rows_beside),
+      logits_apart(static_cast<size_t>(row_stride(p.max_kv_len))),
       q(static_cast<size_t>(kRowsBeside) * p.head_dim_qk),
-      logits(static_cast<size_t>(rows) * p.max_kv_len),
+      logits(static_cast<size_t>(rows) * logits_apart),
       o(static_cast<size_t>(rows) * kLanes * row_stride(p.head_dim_v)),
       keys(static_cast<size_t>(kLanes) * p.head_dim_qk),
       keys_turned(static_cast<size_t>(kLanes) * p.head_dim_qk),
       values(static_cast<size_t>(kValueKeys) * row_stride(p.head_dim_v)) {}
 
 void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfHead* tasks, int32_t count,
-                   RowBuffers& buffers) {
+                   const RowLoops& loops, RowBuffers& buffers) {
   const assay_problem& p = a.p;
   const int kv_head = tasks[0].head / a.group;
   const int32_t dims_qk = p.head_dim_qk, dims_v = p.head_dim_v, stride_v = row_stride(dims_v);
+  const ptrdiff_t o_row = static_cast<ptrdiff_t>(kLanes) * stride_v;
   const auto q_of = [&](int32_t t) { return buffers.q.data() + static_cast<size_t>(t) * dims_qk; };
-  const auto logits_of = [&](int32_t t) {
-    return buffers.logits.data() + static_cast<size_t>(t) * p.max_kv_len;
-  };
-  const auto o_of = [&](int32_t t) { return buffers.o.data() + static_cast<size_t>(t) * kLanes * stride_v; };
+  const auto logits_of = [&](int32_t t) { return buffers.logits.data() + t * buffers.logits_apart; };
 
   Row rows[kRowsBeside];
   KeyInterval all = {std::numeric_limits<int32_t>::max(), 0};  // keys that some row may see
@@ -132,7 +100,7 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
     if (keys.begin >= keys.end) continue;
     all = {std::min(all.begin, keys.begin), std::max(all.end, keys.end)};
   }
-  std::fill_n(buffers.o.begin(), static_cast<size_t>(count) * kLanes * stride_v, 0.0f);
+  std::fill_n(buffers.o.begin(), static_cast<size_t>(count) * o_row, 0.0f);
 
   // Pass 1: logits and their maximum. Keys that no row sees are never read.
   const auto sees = [&](int32_t t, int32_t j) {
@@ -141,14 +109,22 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
            (p.mask != ASSAY_MASK_TREE || tree_visible(a, request, tasks[t].row, j)) &&
            draft_in_window(a, s.view, j);
   };
+  const bool scaled_only = !(p.softcap > 0) && p.alibi == ASSAY_ALIBI_NONE;  // all that finish_logit() does
   for (int32_t first = all.begin; first < all.end; first += kLanes) {
     const int32_t here = std::min(kLanes, all.end - first);
-    bool seen[kRowsBeside][kLanes];
+    bool whole[kRowsBeside];  // the row sees all of these keys
+    bool wanted[kLanes] = {};
+    for (int32_t t = 0; t < count; ++t) {
+      const RowStart& s = rows[t].start;
+      // Only drafts of a tree have a window of their own.
+      whole[t] = p.mask != ASSAY_MASK_TREE && first >= s.keys.begin && first + here <= s.keys.end;
+      for (int32_t i = 0; i < here; ++i) wanted[i] |= whole[t];
+    }
+    for (int32_t i = 0; i < here; ++i)
+      for (int32_t t = 0; t < count && !wanted[i]; ++t) wanted[i] = sees(t, first + i);
     float key_scale[kLanes];
     for (int32_t i = 0; i < here; ++i) {
-      bool any = false;
-      for (int32_t t = 0; t < count; ++t) any |= seen[t][i] = sees(t, first + i);
-      if (!any) continue;
+      if (!wanted[i]) continue;
       const KeyPlace place = place_key(a, request, first + i);
       key_scale[i] = kv_scale(a.k_scale, request, place, kv_head);
       load_kv_row(a.k, token_offset(a.k, place) + kv_head * a.k.head_stride, dims_qk,
@@ -156,15 +132,19 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
     }
     turn(buffers.keys.data(), dims_qk, buffers.keys_turned.data());
     float dot[kRowsBeside][kLanes];  // of keys that the row does not see, anything
-    for (int32_t t = 0; t < count; t += kDotRows) dots(q_of(t), buffers.keys_turned.data(), dims_qk, dot + t);
+    loops.dots(buffers.q.data(), count, buffers.keys_turned.data(), dims_qk, dot);
     for (int32_t t = 0; t < count; ++t) {
       Row& row = rows[t];
+      float* logits = logits_of(t) + first;
+      if (whole[t] && scaled_only && here == kLanes) {
+        scale_logits(dot[t], row.start.row_scale, key_scale, logits, row.largest);
+        continue;
+      }
       for (int32_t i = 0; i < here; ++i) {
-        float& logit = logits_of(t)[first + i];
-        logit = -kInfinity;
-        if (!seen[t][i]) continue;
-        logit = finish_logit(a, row.start, first + i, dot[t][i], row.start.row_scale * key_scale[i]);
-        if (!(logit <= row.largest)) row.largest = logit;
+        logits[i] = -kInfinity;
+        if (!whole[t] && !sees(t, first + i)) continue;
+        logits[i] = finish_logit(a, row.start, first + i, dot[t][i], row.start.row_scale * key_scale[i]);
+        if (!(logits[i] <= row.largest)) row.largest = logits[i];
       }
     }
   }
@@ -174,33 +154,37 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
   // Pass 2: weights, their sums and the weighted values. From a multiple of kLanes on, so that a key's place
   // here says its lane.
   const bool per_token = a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD;
+  RowWeights weights[kRowsBeside];
   for (int32_t first = all.begin / kLanes * kLanes; first < all.end; first += kValueKeys) {
-    const int32_t here = std::min(kValueKeys, all.end - first);
-    bool live[kRowsBeside][kValueKeys];
-    float factor[kRowsBeside][kValueKeys];
+    const int32_t here = std::min(kValueKeys, all.end - first), skip = std::max(0, all.begin - first);
+    bool wanted[kValueKeys] = {};
+    for (int32_t t = 0; t < count; ++t) {
+      find_live(logits_of(t) + first, skip, here, weights[t]);
+      for (int32_t i = 0; i < here; ++i) wanted[i] |= weights[t].live[i];
+    }
+    float scale[kValueKeys];
     for (int32_t i = 0; i < here; ++i) {
-      const int32_t j = first + i;
-      bool any = false;
-      for (int32_t t = 0; t < count; ++t) any |= live[t][i] = j >= all.begin && logits_of(t)[j] != -kInfinity;
-      if (!any) continue;
-      const KeyPlace place = place_key(a, request, j);
-      const float scale = per_token ? kv_scale(a.v_scale, request, place, kv_head) : 1.0f;
+      if (!wanted[i]) continue;
+      const KeyPlace place = place_key(a, request, first + i);
+      scale[i] = per_token ? kv_scale(a.v_scale, request, place, kv_head) : 1.0f;
       load_kv_row(a.v, token_offset(a.v, place) + kv_head * a.v.head_stride, dims_v,
                   buffers.values.data() + static_cast<size_t>(i) * stride_v);
-      for (int32_t t = 0; t < count; ++t) {
-        if (!live[t][i]) continue;
-        const float weight = std::exp(logits_of(t)[j] - rows[t].shift);
-        rows[t].sums[j % kLanes] += weight;
-        factor[t][i] = per_token ? weight * scale : weight;
-      }
     }
-    for (int32_t d = 0; d < dims_v; d += kSlice)
-      for (int32_t t = 0; t < count; ++t)
-        weigh(factor[t], live[t], here, buffers.values.data() + d, stride_v, std::min(kSlice, dims_v - d),
-              o_of(t) + d);
+    for (int32_t t = 0; t < count; ++t) {
+      RowWeights& w = weights[t];
+      const float *logits = logits_of(t) + first, shift = rows[t].shift;
+      for (int32_t i = 0; w.any && i < here; ++i)
+        if (w.live[i]) w.factor[i] = std::exp(logits[i] - shift);
+      for (int32_t i = 0; w.any && i < here; ++i)
+        if (w.live[i]) rows[t].sums[i % kLanes] += w.factor[i];
+      for (int32_t i = 0; per_token && i < here; ++i)
+        if (w.live[i]) w.factor[i] *= scale[i];
+    }
+    loops.weigh(weights, count, here, buffers.values.data(), stride_v, dims_v, buffers.o.data(), o_row);
   }
   for (int32_t t = 0; t < count; ++t)
-    finish_row(a, request, tasks[t], rows[t].start, rows[t].shift, rows[t].sums, o_of(t), stride_v);
+    finish_row(a, request, tasks[t], rows[t].start, rows[t].shift, rows[t].sums, buffers.o.data() + t * o_row,
+               stride_v);
 }
 
 }  // namespace assay_cpu

@@ -90,11 +90,12 @@ void add_pieces(std::vector<Piece>& pieces, Piece piece, int64_t rows, int32_t b
   }
 }
 
-// How many rows stand beside each other: all that may, unless a thread had nothing to do then. No row's bits
-// depend on it.
+// How many rows stand beside each other: all that may where that leaves each thread several pieces, since
+// pieces take unequal times; fewer before a thread had nothing to do. No row's bits depend on it.
 int32_t rows_beside(int64_t rows) {
   const int64_t of_a_thread = rows / std::max(omp_get_max_threads(), 1);
-  return static_cast<int32_t>(std::clamp<int64_t>(of_a_thread, 1, kRowsBeside));
+  const int64_t most = of_a_thread >= 2 * kRowsBeside ? kRowsBeside : kRowsBeside / 2;
+  return static_cast<int32_t>(std::clamp<int64_t>(of_a_thread, 1, most));
 }
 
 // Attends for all pieces on the threads there are; a dynamic loop balances ragged batches. own(piece): the
@@ -105,6 +106,7 @@ int run_pieces(const Operands& a, const std::vector<Piece>& pieces, int32_t besi
   Isa isa = Isa::kScalar;
   if (!active_isa(&isa, nullptr, 0)) isa = detected_isa();  // these kernels ask for no level
   const bool plain = isa == Isa::kScalar;
+  const RowLoops& loops = isa == Isa::kAvx2 ? avx2_row_loops() : avx512_row_loops();
   bool out_of_memory = false;
 #pragma omp parallel reduction(|| : out_of_memory)
   {
@@ -125,7 +127,7 @@ int run_pieces(const Operands& a, const std::vector<Piece>& pieces, int32_t besi
         target(piece, row);
         if (plain) attend_plainly(a, piece.request, own(piece), row, *buffers);
       }
-      if (!plain) attend_beside(a, piece.request, own(piece), rows, piece.end - piece.begin, *buffers);
+      if (!plain) attend_beside(a, piece.request, own(piece), rows, piece.end - piece.begin, loops, *buffers);
     }
   }
   return out_of_memory ? ASSAY_OUT_OF_MEMORY : ASSAY_OK;

@@ -78,8 +78,8 @@ bool same_or_nan(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
-// Rows beside each other (beside.cpp) against the plain loops that ASSAY_CPU_ISA=scalar runs. One thread:
-// then kRowsBeside rows stand beside each other, two: half as many in the smallest of these.
+// Rows beside each other (beside.cpp), with the vectors of every level there is, against the plain loops that
+// ASSAY_CPU_ISA=scalar runs. How many rows stand beside each other follows from the rows of a thread.
 TEST_P(NaiveTest, RowsBesideEachOtherHaveTheBitsOfThePlainLoops) {
   if (detected_isa() == Isa::kScalar) GTEST_SKIP() << "this machine runs the plain loops only";
   int finite = 0;
@@ -91,11 +91,15 @@ TEST_P(NaiveTest, RowsBesideEachOtherHaveTheBitsOfThePlainLoops) {
     Case c(spec);
     setenv("ASSAY_CPU_ISA", "scalar", 1);
     const Output plain = c.run(*GetParam(), 1);
+    for (const Isa isa : {Isa::kAvx2, Isa::kAvx512})
+      for (const int threads : {1, 2}) {
+        if (isa > detected_isa()) continue;
+        setenv("ASSAY_CPU_ISA", isa_name(isa), 1);
+        const Output beside = c.run(*GetParam(), threads);
+        ASSERT_TRUE(same_or_nan(plain.o, beside.o) && same_or_nan(plain.lse, beside.lse))
+            << isa_name(isa) << ": " << spec.text();
+      }
     unsetenv("ASSAY_CPU_ISA");
-    for (const int threads : {1, 2}) {
-      const Output beside = c.run(*GetParam(), threads);
-      ASSERT_TRUE(same_or_nan(plain.o, beside.o) && same_or_nan(plain.lse, beside.lse)) << spec.text();
-    }
     for (const float x : plain.o) finite += std::isfinite(x) && x != 0;
   }
   EXPECT_GT(finite, 50000);

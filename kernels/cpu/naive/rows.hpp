@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention of rows with one head each, written twice with the same bits: plain.cpp is the one to read, a
 // row at a time and a key at a time, and the one that runs at ASSAY_CPU_ISA=scalar; beside.cpp reads a key
-// once for several rows and forms the logits of several keys side by side, with AVX2, because a suite of
-// thousands of cases is waiting. Every sum has the order that plain.cpp gives it; naive_test.cpp compares
-// their bits.
+// once for several rows and forms the logits of several keys side by side, with AVX2 or AVX-512 (loops.hpp),
+// because a suite of thousands of cases is waiting. Every sum has the order that plain.cpp gives it;
+// naive_test.cpp compares their bits.
 #pragma once
 
 #include <cmath>
@@ -11,17 +11,11 @@
 #include <vector>
 
 #include "kernels/common/operands.hpp"
+#include "kernels/cpu/naive/row_loops.hpp"
 
 namespace assay_cpu {
 
 using namespace assay_kernels;
-
-// Keys are dealt to so many sums in turn, which are folded at the end: one sum of a million keys would lose
-// what is small beside it.
-inline constexpr int32_t kLanes = 16;
-// So many rows at most stand beside each other. More read memory less often, as long as their sums (kLanes
-// each) stay in the second cache.
-inline constexpr int32_t kRowsBeside = 16;
 
 // A row of a request with one query head, and where its results go.
 struct RowOfHead {
@@ -37,6 +31,7 @@ struct RowOfHead {
 struct RowBuffers {
   RowBuffers(const assay_problem&, int32_t rows);
   int32_t rows;                     // at most so many stand beside each other
+  size_t logits_apart;              // of a row from those of the next
   std::vector<float> q, logits, o;  // of each row; o: by lane
   std::vector<float> keys, keys_turned, values;
 };
@@ -44,7 +39,7 @@ struct RowBuffers {
 // `own`: only these keys count, of those that a row sees. All rows are of one request and one KV head.
 void attend_plainly(const Operands&, int request, KeyInterval own, const RowOfHead&, RowBuffers&);
 void attend_beside(const Operands&, int request, KeyInterval own, const RowOfHead* rows, int32_t count,
-                   RowBuffers&);
+                   const RowLoops&, RowBuffers&);
 
 // What both need: the row's Q with its channel scales, the other factors of its logits, what it sees.
 struct RowStart {
