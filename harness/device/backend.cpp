@@ -20,6 +20,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
 #include "harness/device/not_a_backend.hpp"
+#include "harness/device/staging.hpp"
 
 namespace assay {
 namespace {
@@ -81,9 +82,7 @@ constexpr size_t kMaxName = 200;
 // Memory of this process is copied here and not by the library, whose functions could do there, untimed, what
 // a call is to do. The system copies: pages that a kernel protected, to compute when they are looked at, it
 // does not read.
-int copy_in_host(void* to, const void* from, int64_t bytes, char*, size_t) {
-  auto* target = static_cast<std::byte*>(to);
-  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+void let_the_system_copy(std::byte* target, std::byte* source, int64_t bytes) {
   while (bytes > 0) {
     const iovec read = {source, static_cast<size_t>(bytes)}, written = {target, static_cast<size_t>(bytes)};
     const ssize_t done = process_vm_readv(getpid(), &written, 1, &read, 1, 0);
@@ -94,10 +93,18 @@ int copy_in_host(void* to, const void* from, int64_t bytes, char*, size_t) {
         signal(SIGSEGV, SIG_DFL);
       }
       std::memcpy(target, source, static_cast<size_t>(bytes));
-      return ASSAY_OK;
+      return;
     }
     target += done, source += done, bytes -= done;
   }
+}
+
+int copy_in_host(void* to, const void* from, int64_t bytes, char*, size_t) {
+  auto* target = static_cast<std::byte*>(to);
+  auto* source = static_cast<std::byte*>(const_cast<void*>(from));
+#pragma omp parallel for schedule(static) if (bytes > 4 * kCopyShareBytes)
+  for (int64_t at = 0; at < bytes; at += kCopyShareBytes)
+    let_the_system_copy(target + at, source + at, std::min(kCopyShareBytes, bytes - at));
   return ASSAY_OK;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "harness/base/error.hpp"
 #include "harness/device/staging.hpp"
@@ -15,6 +17,8 @@ constexpr int64_t kPage = 4096;
 // Buffers are compared in pieces, so that checking a large cache does not double its memory.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 static_assert(kPieceBytes <= Staging::kBytes);
+// Of memory of the host: so little that what was copied is still in its thread's cache when it is compared.
+constexpr int64_t kCachedBytes = int64_t{128} << 10;
 
 }  // namespace
 
@@ -102,21 +106,50 @@ void DeviceBuffers::accept(int buffer) {
 std::string DeviceBuffers::change(int buffer) const {
   const GuardedBuffer& host = set_[buffer];
   const int64_t front = host.payload() - host.raw();
-  std::vector<std::byte> own;
   for (const ByteRange& held : host.held()) {
-    const int64_t end = std::min(held.end, front + host.bytes());
-    for (int64_t at = std::max(held.begin, front); at < end; at += kPieceBytes) {
-      const int64_t bytes = std::min(kPieceBytes, end - at);
-      const Staging staging(bytes);
-      std::byte* piece = staging.area();
-      if (piece == nullptr) own.resize(bytes), piece = own.data();
-      to_host(piece, buffer, at, bytes);
-      const int64_t first = first_difference(piece, host.raw() + at, bytes);
-      if (first < 0) continue;
-      return fmt::format("{} (first at byte {} of {})", set_.name(buffer), at - front + first, host.bytes());
-    }
+    const int64_t begin = std::max(held.begin, front), end = std::min(held.end, front + host.bytes());
+    const bool staged = Staging(end - begin).area() != nullptr || backend_.table()->host_memory != 1;
+    const int64_t first = staged ? first_staged_change(buffer, begin, end) : first_change(buffer, begin, end);
+    if (first < 0) continue;
+    return fmt::format("{} (first at byte {} of {})", set_.name(buffer), first - front, host.bytes());
   }
   return {};
+}
+
+int64_t DeviceBuffers::first_staged_change(int buffer, int64_t begin, int64_t end) const {
+  std::vector<std::byte> own;
+  for (int64_t at = begin; at < end; at += kPieceBytes) {
+    const int64_t bytes = std::min(kPieceBytes, end - at);
+    const Staging staging(bytes);
+    std::byte* piece = staging.area();
+    if (piece == nullptr) own.resize(bytes), piece = own.data();
+    to_host(piece, buffer, at, bytes);
+    const int64_t first = first_difference(piece, set_[buffer].raw() + at, bytes);
+    if (first >= 0) return at + first;
+  }
+  return -1;
+}
+
+int64_t DeviceBuffers::first_change(int buffer, int64_t begin, int64_t end) const {
+  const std::byte* const host = set_[buffer].raw();
+  int64_t first = end;
+  bool failed = false;
+#pragma omp parallel if (end - begin > 4 * kCopyShareBytes) reduction(min : first) reduction(|| : failed)
+  {
+    const std::unique_ptr<std::byte[]> piece(new (std::nothrow) std::byte[kCachedBytes]);
+    char error[512] = "";
+#pragma omp for schedule(static)
+    for (int64_t at = begin; at < end; at += kCachedBytes) {
+      const int64_t bytes = std::min(kCachedBytes, end - at);
+      failed = failed || piece == nullptr ||
+               backend_.table()->copy_to_host(piece.get(), allocations_[buffer].raw + at, bytes, error,
+                                              sizeof(error)) != ASSAY_OK;
+      if (failed || std::memcmp(piece.get(), host + at, static_cast<size_t>(bytes)) == 0) continue;
+      first = std::min(first, at + first_difference(piece.get(), host + at, bytes));
+    }
+  }
+  if (failed) fail("copy to the host", "no memory for a piece");
+  return first < end ? first : -1;
 }
 
 std::string DeviceBuffers::broken_guard(int buffer) const {

@@ -44,6 +44,10 @@ class DeviceBuffers {
   void release();
   [[noreturn]] void fail(const std::string& what, const char* error) const;
   void to_host(void* to, int buffer, int64_t offset, int64_t bytes) const;
+  // Of the bytes [begin, end) of a buffer the first that is another one than the host's, or -1: by way of the
+  // staging area, or of memory of the host's by all threads.
+  int64_t first_staged_change(int buffer, int64_t begin, int64_t end) const;
+  int64_t first_change(int buffer, int64_t begin, int64_t end) const;
 
   Backend backend_;
   BufferSet set_;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "harness/device/backend.hpp"
 #include "harness/device/staging.hpp"
@@ -144,18 +145,21 @@ TEST_F(DeviceCaseTest, LargeBuffersTravelInPieces) {
   problem.requests = {{1, 250000}};  // K and V: 34 MiB each
   place_pages(problem);
   const Inputs inputs = build_inputs(problem);
-  const Staging::Unlocked staged;
-  DeviceCase device(backend_, inputs, {0});
-  EXPECT_THAT(device.changed_inputs(), IsEmpty());
   const int64_t bytes = inputs.buffers[static_cast<int>(Operand::kK)].bytes();
   ASSERT_GT(bytes, Staging::kBytes + 5);
-  auto* const k = static_cast<char*>(device.tensors()->k.data);
-  for (const int64_t at : {bytes - 1, Staging::kBytes + 5, int64_t{7}}) {
-    k[at] ^= 1;
-    EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr(fmt::format("k (first at byte {} of", at))));
+  for (const bool staging : {true, false}) {
+    std::optional<Staging::Unlocked> staged;
+    if (staging) staged.emplace();
+    DeviceCase device(backend_, inputs, {0});
+    EXPECT_THAT(device.changed_inputs(), IsEmpty());
+    auto* const k = static_cast<char*>(device.tensors()->k.data);
+    for (const int64_t at : {bytes - 1, Staging::kBytes + 5, (int64_t{128} << 10) - 1, int64_t{7}}) {
+      k[at] ^= 1;
+      EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr(fmt::format("k (first at byte {} of", at))));
+    }
+    device.upload();
+    EXPECT_THAT(device.changed_inputs(), IsEmpty());
   }
-  device.upload();
-  EXPECT_THAT(device.changed_inputs(), IsEmpty());
 }
 
 TEST_F(DeviceCaseTest, UploadTakesTheCurrentContents) {

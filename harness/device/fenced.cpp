@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "harness/device/staging.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
@@ -22,7 +23,8 @@ namespace {
 // Memory between two pages that nobody may touch; the payload ends at the second.
 class Fence {
  public:
-  Fence(std::string name, int64_t bytes, bool output)
+  // Holds a copy of `content`, where there is any.
+  Fence(std::string name, int64_t bytes, bool output, const std::byte* content = nullptr)
       : name_(std::move(name)), bytes_(bytes), output_(output) {
     page_ = sysconf(_SC_PAGESIZE);
     const int64_t inner = (bytes + kFenceAlignment + page_ - 1) / page_ * page_;
@@ -33,7 +35,15 @@ class Fence {
     mprotect(base_ + page_, static_cast<size_t>(inner), PROT_READ | PROT_WRITE);
     std::byte* end = base_ + page_ + inner;
     payload_ = end - (bytes + kFenceAlignment - 1) / kFenceAlignment * kFenceAlignment;
-    std::memset(base_ + page_, 0xa5, static_cast<size_t>(inner));
+    const auto fill = [](std::byte* from, const std::byte* to) {
+      std::memset(from, 0xa5, static_cast<size_t>(to - from));
+    };
+    if (content == nullptr) {
+      fill(base_ + page_, end);
+    } else {
+      fill(base_ + page_, payload_), fill(payload_ + bytes, end);
+      copy_bytes(payload_, content, bytes);
+    }
   }
   ~Fence() {
     if (base_ != nullptr) munmap(base_, static_cast<size_t>(whole_));
@@ -130,9 +140,9 @@ CallResult fenced_call(const Backend& backend, const assay_kernel& kernel, const
       if (const int at = set.containing(buffer.raw()); at >= 0) output[static_cast<size_t>(at)] = true;
   Fences fences;
   for (int i = 0; i < set.count(); ++i) {
-    fences.push_back(std::make_unique<Fence>(set.name(i), set[i].bytes(), output[static_cast<size_t>(i)]));
+    fences.push_back(std::make_unique<Fence>(set.name(i), set[i].bytes(), output[static_cast<size_t>(i)],
+                                             set[i].payload()));
     if (fences.back()->payload() == nullptr) return {ASSAY_UNSUPPORTED, "no memory to lay it out twice"};
-    std::memcpy(fences.back()->payload(), set[i].payload(), static_cast<size_t>(set[i].bytes()));
   }
   for (int i = 0; i < kOperandCount; ++i) {
     assay_tensor& t = tensor_of(tensors, static_cast<Operand>(i));

@@ -34,6 +34,10 @@ class Staging {
   std::byte* area_ = nullptr;
 };
 
+// Copies and comparisons of memory of the host are cut into such shares, one a thread at a time, where there
+// are several for each: a share takes longer than it takes to wake a thread.
+inline constexpr int64_t kCopyShareBytes = int64_t{256} << 10;
+
 // memcpy by all threads; the first byte at which two pieces differ, or -1.
 void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes);
 int64_t first_difference(const std::byte* a, const std::byte* b, int64_t bytes);

@@ -74,8 +74,8 @@ struct Row {
 RowBuffers::RowBuffers(const assay_problem& p, int32_t rows_beside)
     : rows(rows_beside),
       logits_apart(static_cast<size_t>(row_stride(p.max_kv_len))),
+      logits(new float[static_cast<size_t>(rows) * logits_apart]),
       q(static_cast<size_t>(kRowsBeside) * p.head_dim_qk),
-      logits(static_cast<size_t>(rows) * logits_apart),
       o(static_cast<size_t>(rows) * kLanes * row_stride(p.head_dim_v)),
       keys(static_cast<size_t>(kLanes) * p.head_dim_qk),
       keys_turned(static_cast<size_t>(kLanes) * p.head_dim_qk),
@@ -88,7 +88,7 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
   const int32_t dims_qk = p.head_dim_qk, dims_v = p.head_dim_v, stride_v = row_stride(dims_v);
   const ptrdiff_t o_row = static_cast<ptrdiff_t>(kLanes) * stride_v;
   const auto q_of = [&](int32_t t) { return buffers.q.data() + static_cast<size_t>(t) * dims_qk; };
-  const auto logits_of = [&](int32_t t) { return buffers.logits.data() + t * buffers.logits_apart; };
+  const auto logits_of = [&](int32_t t) { return buffers.logits.get() + t * buffers.logits_apart; };
 
   Row rows[kRowsBeside];
   KeyInterval all = {std::numeric_limits<int32_t>::max(), 0};  // keys that some row may see

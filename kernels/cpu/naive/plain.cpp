@@ -105,7 +105,7 @@ void attend_plainly(const Operands& a, int request, KeyInterval own, const RowOf
   const assay_problem& p = a.p;
   const int kv_head = row.head / a.group;
   float *q = buffers.q.data(), *k = buffers.keys.data(), *v = buffers.values.data();
-  float *logits = buffers.logits.data(), *o = buffers.o.data();
+  float *logits = buffers.logits.get(), *o = buffers.o.data();
   const RowStart s = start_row(a, request, own, row, q);
 
   // Pass 1: logits and their maximum. Invisible keys are never read.

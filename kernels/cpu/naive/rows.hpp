@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/common/operands.hpp"
@@ -32,7 +33,8 @@ struct RowBuffers {
   RowBuffers(const assay_problem&, int32_t rows);
   int32_t rows;                     // at most so many stand beside each other
   size_t logits_apart;              // of a row from those of the next
-  std::vector<float> q, logits, o;  // of each row; o: by lane
+  std::unique_ptr<float[]> logits;  // of each row; not filled, as there are as many as pairs of row and key
+  std::vector<float> q, o;          // of each row; o: by lane
   std::vector<float> keys, keys_turned, values;
 };
 
