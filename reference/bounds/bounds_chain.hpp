@@ -26,28 +26,49 @@ struct Chain {
   }
 };
 
+// Of merging that results of a request go through, and those of them that round to a format of 16 bits: a
+// merge with a chunk without keys leaves such a result as it is. 0: all there are.
+struct MergeLevels {
+  int64_t all = 0, rounded = 0;
+};
+
 // splits_vary: 1, and twice the classes of requests (enum assay_request_class) that have a chain.
 inline int32_t chained_classes(const assay_arithmetic& a) { return a.splits > 1 ? a.splits_vary >> 1 : 0; }
 
 // Those of a batch. The problem is kept by reference.
 class Chains {
  public:
-  Chains(const Problem& p, const assay_arithmetic& a) : p_(p), classes_(chained_classes(a)) {
+  Chains(const Problem& p, const assay_arithmetic& a)
+      : p_(p), classes_(chained_classes(a)), levels_(std::max(1, a.partial_roundings)) {
     if (classes_ == 0) return;
-    const auto extends = std::count_if(p.requests.begin(), p.requests.end(),
-                                       [&](const Request& r) { return has(r) && r.context_len() > 0; });
+    int64_t extends = 0, longest = 0;
+    for (const Request& r : p.requests)
+      if (has(r) && r.context_len() > 0) ++extends, longest = std::max<int64_t>(longest, r.context_len());
     each_ = chunk_keys(p, std::max<int64_t>(1, extends));
+    longest_ = (longest + each_ - 1) / each_;
   }
   Chain of(int32_t request) const {
     const Request& own = p_.requests[static_cast<size_t>(request)];
     return has(own) ? Chain{each_, std::max(0, own.context_len())} : Chain{};
   }
+  // Of those declared for all: one in place of the longest chain's, which has as many as chunks, where the
+  // request has no chain.
+  MergeLevels levels(int32_t request) const {
+    const Chain own = of(request);
+    const int64_t chunks = own ? (own.context + own.each - 1) / own.each : 1;
+    return {with(own ? longest_ : 1), with(chunks)};
+  }
 
  private:
+  // All levels, with so many of a chain in place of the longest.
+  int64_t with(int64_t chunks) const {
+    return longest_ == 0 ? levels_ : std::max<int64_t>(1, levels_ - longest_ + std::max<int64_t>(1, chunks));
+  }
   bool has(const Request& r) const { return (classes_ & request_class(p_, r)) != 0; }
   const Problem& p_;
   const int32_t classes_;
-  int64_t each_ = 0;
+  const int64_t levels_;
+  int64_t each_ = 0, longest_ = 0;  // keys of a chunk; chunks of the longest chain
 };
 
 // What the stages of a chain round, of one channel (T double) or of a block's rows and channels (a matrix):

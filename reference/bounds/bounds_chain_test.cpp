@@ -106,6 +106,30 @@ TEST(Chains, CutElsewhereLeaveIt) {
   EXPECT_LE(most(c, chained(3, 0), 30).fast, 1);
 }
 
+// A decode among extends is judged by the levels that it has, and by nothing of their chains.
+TEST(Chains, AreNotCountedWhereARequestHasNone) {
+  DenseCase c = make_case(Family::kNormal, 3, 303, 32, 19);
+  c.problem.token_budget = 64, c.problem.threshold = 3;
+  c.problem.requests.push_back({40, 840});  // 13 chunks; nobody asks for its rows
+  c.store();
+  c.tensors.cu_q.shape[0] = c.tensors.cu_kv.shape[0] = 3, c.tensors.kv_len.shape[0] = 2;
+  const auto with = [](int32_t levels, int32_t classes) {
+    assay_arithmetic a = chained(levels, classes);
+    a.splits = 14;
+    return a;
+  };
+  for (const int32_t inner : {0, 2})
+    for (const auto bounds : {bounded_attention, bounded_attention_elementwise}) {
+      const auto of = [&](const assay_arithmetic& a) { return bounds(c.problem, c.host(), c.rows(), a); };
+      const BoundedAttention some = of(with(13 + inner, ASSAY_REQUEST_EXTEND)), own = of(with(1 + inner, 0)),
+                             all = of(with(13 + inner, 0));
+      EXPECT_EQ(some.o_bound_p, own.o_bound_p);
+      EXPECT_EQ(some.o_bound, own.o_bound);
+      EXPECT_EQ(some.lse_bound, own.lse_bound);
+      EXPECT_GT(all.o_bound[0], 2 * own.o_bound[0]);
+    }
+}
+
 TEST(Chains, AreThoseOfTheClassesThatHaveThem) {
   Problem p;
   p.token_budget = 100, p.threshold = 1;
@@ -125,6 +149,20 @@ TEST(Chains, AreThoseOfTheClassesThatHaveThem) {
   EXPECT_EQ(chain.end(49), 50);
   EXPECT_EQ(chain.end(391), 392);  // the context's last, shorter chunk
   EXPECT_GT(chain.end(392), 400);
+  // Of 9 levels the longer extend's chain has 8.
+  const auto levels = [&](int32_t declared, int32_t classes, int32_t request) {
+    const MergeLevels of = Chains(p, chained(declared, classes)).levels(request);
+    return std::pair(of.all, of.rounded);
+  };
+  using Both = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(levels(9, ASSAY_REQUEST_EXTEND, 0), Both(2, 2));
+  EXPECT_EQ(levels(9, ASSAY_REQUEST_EXTEND, 1), Both(9, 9));
+  EXPECT_EQ(levels(9, ASSAY_REQUEST_EXTEND, 2), Both(2, 2));
+  EXPECT_EQ(levels(9, ASSAY_REQUEST_EXTEND, 3), Both(9, 2));  // merged with empty chunks behind its one
+  EXPECT_EQ(levels(3, ASSAY_REQUEST_EXTEND, 0), Both(1, 1));  // fewer than the chain has: one at least
+  EXPECT_EQ(levels(9, 0, 0), Both(9, 9));
+  EXPECT_EQ(levels(16, ASSAY_REQUEST_ANY, 0), Both(16, 16));
+  EXPECT_EQ(levels(16, ASSAY_REQUEST_ANY, 2), Both(16, 1));
   assay_arithmetic whole = chained(4, ASSAY_REQUEST_ANY);
   whole.splits = 1;  // nothing is merged
   EXPECT_FALSE(Chains(p, whole).of(1));

@@ -139,8 +139,8 @@ class Row {
 
  private:
   void score_errors() {
-    shape_.keys = scores_.keys;
-    shape_.span = scores_.span;
+    shape_.keys = scores_.keys, shape_.span = scores_.span;
+    shape_.levels = order_.levels(id_.request);
     shape_.top = row_.top;
     shape_.lse_abs = std::fabs(row_.lse) + row_.shift;
     shape_.shift = row_.shift;

@@ -30,6 +30,7 @@ class KeyOrder {
   int64_t alike(int32_t row, int32_t head) const { return items_ ? items_->item(row, head) : 0; }
   int64_t tile() const { return tile_; }  // meaningful for a declared order
   Chain chain(int32_t request) const { return declared_ ? Chain{} : chains_.of(request); }
+  MergeLevels levels(int32_t request) const { return chains_.levels(request); }
 
   // The keys [begin, end) of a row's request in spans of at most `most` keys, as they are visited.
   std::vector<KeySpan> spans(RowId, int32_t head, int64_t begin, int64_t end, int64_t most) const;

@@ -223,7 +223,7 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   const double updates = static_cast<double>(row.updates);
   const double lag = std::max(0.0, a.rescale_lag_log2) * M_LN2, offset = std::fabs(a.p_offset_log2) * M_LN2;
   const bool splits = a.splits > 1;
-  const double levels = static_cast<double>(this->levels());
+  const double levels = static_cast<double>(this->levels(row.levels.all));
   ErrorTerms t;
 
   // Logarithmic error of one key, numerator and denominator alike.
@@ -290,9 +290,10 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   if (splits) {
     const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
     const double stored = fp32 ? u : format_info(a.partial_format).unit_roundoff;
-    t.parts = std::pow(1 + stored, levels) * (1 + gamma_bound((a.splits + 2 * levels) * u)) - 1;
+    const double times = fp32 ? levels : static_cast<double>(this->levels(row.levels.rounded));
+    t.parts = std::pow(1 + stored, times) * (1 + gamma_bound((a.splits + 2 * levels) * u)) - 1;
     t.pv = (1 + t.pv) * (1 + t.parts) - 1;
-    if (!fp32) t.absolute += levels * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
+    if (!fp32) t.absolute += times * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
   }
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.aligned_p = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
@@ -389,7 +390,7 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   if (a.splits > 1) {
     const bool fp32 = a.partial_lse_format == ASSAY_FORMAT_NONE || a.partial_lse_format == ASSAY_FP32;
     const double unit = fp32 ? 3 * u : format_info(a.partial_lse_format).unit_roundoff + 2 * u;
-    const double levels = static_cast<double>(this->levels());
+    const double levels = static_cast<double>(this->levels(row.levels.all));
     const double made = log_error(row.lse_abs + row.top) + z.eps;
     z.merge = levels * (unit * (std::max(row.lse_abs, row.top) + levels * made) + made);
     z.merge_distance = levels * (unit + a.log_relative_error);

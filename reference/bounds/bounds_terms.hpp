@@ -10,6 +10,7 @@
 
 #include "harness/problem/problem.hpp"
 #include "reference/attention/operands.hpp"
+#include "reference/bounds/bounds_chain.hpp"
 #include "reference/bounds/bounds_heavy.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 #include "reference/bounds/bounds_steps.hpp"
@@ -29,6 +30,7 @@ struct RowShape {
   int64_t keys = 0;      // visible
   int64_t span = 0;      // last - first visible key + 1; > keys for tree masks
   int64_t updates = 0;   // running-maximum updates a key's weight can go through
+  MergeLevels levels;    // of the row's request
   double top = 0;        // max(|largest score|, |sink|)
   double lse_abs = 0;    // at least |LSE|
   double query_sum = 0;  // softmax_scale * sum_t |q_t|
@@ -247,7 +249,8 @@ class ErrorModel {
   bool follows(const assay_accumulator& unit) const {
     return keeps_few_bits(unit) || (followed_ && unit.kind == ASSAY_ACC_BLOCK);
   }
-  int64_t levels() const { return std::max(1, arithmetic_.partial_roundings); }  // of merging
+  // Of merging; `own`: one of RowShape::levels.
+  int64_t levels(int64_t own) const { return own > 0 ? own : std::max(1, arithmetic_.partial_roundings); }
   // Most tiles that `span` consecutive keys meet within one split.
   int64_t tiles(int64_t span) const;
   // Keys of the longest split. Boundaries are the kernel's affair: equal parts, fixed-size parts and tiles

@@ -72,8 +72,8 @@ class Values {
     if (b_.p.sinks) s.sink = b_.operands.sink(row.head);
     s.m = row.seen > 0 ? std::max(row.top, s.sink) : s.sink;
     RowShape shape;
-    shape.keys = row.seen;
     shape.span = row.seen > 0 ? row.last - row.first + 1 : 0;
+    shape.keys = row.seen, shape.levels = b_.order.levels(b_.request);
     shape.shift = row.shift;
     shape.top = top_of(b_, row, s);
     if (model.needs_lse()) {
