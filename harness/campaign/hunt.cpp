@@ -105,6 +105,7 @@ class Hunt {
     Counts one;
     if (judged.outcome == outcome_name(Outcome::kPassed)) {
       one.passed = 1;
+      one.useless = judged.useless, one.largest = judged.largest, one.unrounded = judged.unrounded;
     } else if (judged.outcome == outcome_name(Outcome::kUnsupported)) {
       one.unsupported = 1;
     } else if (judged.outcome == outcome_name(Outcome::kUntrusted) && judged.check != "bounds") {
@@ -146,9 +147,8 @@ class Hunt {
       const bool hung = end.how == JobEnd::How::kSilent;
       const std::string how = hung ? "hung: " + end.text : "crashed: " + end.text;
       if (!d.verdict) {
-        const Judged died{about.kernel,
-                          std::string(outcome_name(hung ? Outcome::kTimedOut : Outcome::kCrashed)), "call",
-                          ""};
+        Judged died{.kernel = about.kernel, .check = "call"};
+        died.outcome = outcome_name(hung ? Outcome::kTimedOut : Outcome::kCrashed);
         hear(d, died);
         hear(d, Alarm{about.text, about.text, about.kernel, about.library, died.outcome, died.check, how});
       } else {

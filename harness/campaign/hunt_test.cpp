@@ -98,7 +98,14 @@ TEST(Hunt, RecordedLinesAreAskedOfTheirKernels) {
              {"prefill h=4/2 d=64 batch=1q9 seed=1", "prefill_legal"}};
   const Totals t = run(o);
   EXPECT_EQ(t.lines, 3);
-  EXPECT_EQ(t.sum(), (Counts{2, 1, 0, 0}));
+  const Counts sum = t.sum();
+  EXPECT_EQ(sum.passed, 2);
+  EXPECT_EQ(sum.alarms, 1);
+  EXPECT_EQ(sum.useless, 0);
+  // Of what passed: the wrong one errs by thousands of its bound.
+  EXPECT_GT(sum.largest, 0.02);
+  EXPECT_GE(sum.largest, sum.unrounded);
+  EXPECT_LE(sum.largest, 1);
   ASSERT_EQ(t.alarms.size(), 1u);
   EXPECT_EQ(t.alarms[0].kernel, "paged_not_legal");
 }

@@ -3,6 +3,7 @@
 #include "harness/campaign/judging.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "harness/campaign/near_line.hpp"
@@ -48,8 +49,10 @@ class LineJudge {
       say_(about);
       const Verdict v = judge->judge(*s.backend, *s.kernel, *s.device);
       const bool passed = v.outcome == Outcome::kPassed;
+      const auto known = [&](double ratio) { return passed && std::isfinite(ratio) ? ratio : 0; };
       say_(Judged{s.kernel->name, std::string(outcome_name(v.outcome)), v.check,
-                  passed ? "" : kind_of(v.reason)});
+                  passed ? "" : kind_of(v.reason), passed && v.useless, known(v.o.max_ratio),
+                  known(v.o.max_unrounded)});
       if (is_alarm(v)) alarm(scenario, s, v, about);
     }
     say_(LineDone{number});

@@ -18,6 +18,8 @@ struct Judging {
 };
 struct Judged {
   std::string kernel, outcome, check, reason;
+  bool useless = false;               // Verdict::useless
+  double largest = 0, unrounded = 0;  // of O: ErrorStats::max_ratio and max_unrounded
 };
 // A line that cannot be built, for this reason: it counts nowhere.
 struct Unbuilt {
@@ -51,8 +53,10 @@ template <>
 struct JsonFields<campaign::Judged> {
   using T = campaign::Judged;
   static constexpr std::string_view name = "judged";
-  static constexpr auto list = std::tuple(JsonField("kernel", &T::kernel), JsonField("outcome", &T::outcome),
-                                          JsonField("check", &T::check), JsonField("reason", &T::reason));
+  static constexpr auto list = std::tuple(
+      JsonField("kernel", &T::kernel), JsonField("outcome", &T::outcome), JsonField("check", &T::check),
+      JsonField("reason", &T::reason), JsonField("useless", &T::useless), JsonField("largest", &T::largest),
+      JsonField("unrounded", &T::unrounded));
 };
 template <>
 struct JsonFields<campaign::Unbuilt> {

@@ -2,23 +2,28 @@
 // See totals.hpp. The file: one JSON object per line, first the identity, then chunks.
 #include "harness/campaign/totals.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "harness/base/error.hpp"
 
 namespace assay {
 
-// [passed, alarms, untrusted, unsupported]
+// [passed, alarms, untrusted, unsupported, useless, largest, unrounded]; the last three are younger.
 template <>
 struct JsonCodec<campaign::Counts> {
   static nlohmann::json encode(const campaign::Counts& c) {
-    return {c.passed, c.alarms, c.untrusted, c.unsupported};
+    return {c.passed, c.alarms, c.untrusted, c.unsupported, c.useless, c.largest, c.unrounded};
   }
   static void decode(const nlohmann::json& j, campaign::Counts& c, const JsonPlace& at) {
-    std::vector<int64_t> four;
-    assay::decode(j, four, at);
-    if (four.size() != 4) json_mistyped(at, j, "four counts");
-    c = {four[0], four[1], four[2], four[3]};
+    constexpr size_t kCounts = 5, kAll = 7, kBefore = 4;
+    if (!j.is_array() || (j.size() != kAll && j.size() != kBefore))
+      json_mistyped(at, j, "four counts, or five and two ratios");
+    int64_t counts[kCounts] = {};
+    for (size_t i = 0; i < std::min(j.size(), kCounts); ++i) assay::decode(j[i], counts[i], at);
+    c = {counts[0], counts[1], counts[2], counts[3], counts[4]};
+    if (j.size() < kAll) return;
+    assay::decode(j[5], c.largest, at), assay::decode(j[6], c.unrounded, at);
   }
 };
 template <class V>
@@ -84,6 +89,8 @@ auto lines_to(Identity& identity, Take take) {
 
 void Counts::add(const Counts& c) {
   passed += c.passed, alarms += c.alarms, untrusted += c.untrusted, unsupported += c.unsupported;
+  useless += c.useless;
+  largest = std::max(largest, c.largest), unrounded = std::max(unrounded, c.unrounded);
 }
 
 void Totals::add(const Totals& t) {

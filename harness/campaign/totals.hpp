@@ -18,6 +18,10 @@ namespace assay::campaign {
 
 struct Counts {
   int64_t passed = 0, alarms = 0, untrusted = 0, unsupported = 0;
+  // Of those that passed: bounds past what is useful (Verdict::useless), and O's largest error over its
+  // bound, with and without the rounding of the output itself (ErrorStats).
+  int64_t useless = 0;
+  double largest = 0, unrounded = 0;
   int64_t judged() const { return passed + alarms; }  // verdicts; untrusted ones prove nothing either way
   void add(const Counts&);
   bool operator==(const Counts&) const = default;

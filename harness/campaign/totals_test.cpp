@@ -29,7 +29,7 @@ class TotalsOnDisk : public ::testing::Test {
   static Totals some(int64_t passed) {
     Totals t;
     t.lines = 2;
-    t.kernels["paged_a"] = {passed, 1, 2, 3};
+    t.kernels["paged_a"] = {passed, 1, 2, 3, 1, 0.25, 1.0 / static_cast<double>(passed)};
     t.untrusted["because"] = 2;
     t.alarm_lines = 1;
     t.alarms.push_back({"paged batch=1q1", "paged batch=2q1", "paged_a", "cpu", "wrong", "tier D", "so"});
@@ -60,7 +60,7 @@ TEST_F(TotalsOnDisk, AreFoundAgain) {
   EXPECT_TRUE(again.has(3) && again.has(5));
   EXPECT_FALSE(again.has(4));
   const Counts sum = again.sum().sum();
-  EXPECT_EQ(sum, (Counts{30, 2, 4, 6}));
+  EXPECT_EQ(sum, (Counts{30, 2, 4, 6, 2, 0.25, 0.1}));
   EXPECT_EQ(sum.judged(), 32);
   EXPECT_EQ(again.sum().lines, 4);
   EXPECT_EQ(again.sum().alarms, (std::vector<Alarm>{some(1).alarms[0], some(1).alarms[0]}));
@@ -76,6 +76,20 @@ TEST_F(TotalsOnDisk, ALineThatWasCutOffIsDoneAgain) {
     file.append(2, some(5));
   }
   EXPECT_EQ(read_totals(path_).sum().passed, 6);
+}
+
+// Files of before say nothing of errors.
+TEST_F(TotalsOnDisk, FourCountsAreReadToo) {
+  { TotalsFile(path_, identity(), false).append(1, some(1)); }
+  const auto with = [&](const std::string& counts) {
+    std::ofstream(path_, std::ios::app)
+        << R"({"chunk":2,"lines":1,"alarm_lines":0,"unbuilt":0,"seconds":0,"untrusted":{},"kernels":{"paged_a":[)"
+        << counts << "]}}\n";
+  };
+  with("7,0,0,1");
+  EXPECT_EQ(read_totals(path_).sum(), (Counts{8, 1, 2, 4, 1, 0.25, 1}));
+  with("7,0,0,1,0");
+  EXPECT_THAT(refusal([&] { read_totals(path_); }), HasSubstr("four counts, or five and two ratios"));
 }
 
 TEST_F(TotalsOnDisk, AnotherCampaignsAreRefused) {

@@ -95,10 +95,9 @@ std::string rate_text(int64_t alarms, int64_t cases) {
 nlohmann::json totals_json(const Totals& t) {
   nlohmann::json kernels = nlohmann::json::object();
   for (const auto& [kernel, c] : t.kernels)
-    kernels[kernel] = {{"passed", c.passed},
-                       {"alarms", c.alarms},
-                       {"untrusted", c.untrusted},
-                       {"unsupported", c.unsupported}};
+    kernels[kernel] = {{"passed", c.passed},           {"alarms", c.alarms},   {"untrusted", c.untrusted},
+                       {"unsupported", c.unsupported}, {"useless", c.useless}, {"largest", c.largest},
+                       {"unrounded", c.unrounded}};
   const Counts sum = t.sum();
   nlohmann::json alarms = nlohmann::json::array();
   for (const Alarm& a : t.alarms) alarms.push_back(encode(a));
@@ -120,10 +119,11 @@ nlohmann::json totals_json(const Totals& t) {
 // `shown`: alarms that were printed when they came.
 void print_totals(const Totals& t, const std::vector<Alarm>& shown) {
   const Counts sum = t.sum();
-  fmt::print("{:<34} {:>10} {:>10} {:>11} {:>7}\n", "kernel", "judged", "untrusted", "unsupported", "alarms");
+  fmt::print("{:<34} {:>10} {:>10} {:>11} {:>7} {:>7} {:>9} {:>9}\n", "kernel", "judged", "untrusted",
+             "unsupported", "alarms", "useless", "largest", "unrounded");
   for (const auto& [kernel, c] : t.kernels)
-    fmt::print("{:<34} {:>10} {:>10} {:>11} {:>7}\n", clean_text(kernel), c.judged(), c.untrusted,
-               c.unsupported, c.alarms);
+    fmt::print("{:<34} {:>10} {:>10} {:>11} {:>7} {:>7} {:>9.3f} {:>9.3f}\n", clean_text(kernel), c.judged(),
+               c.untrusted, c.unsupported, c.alarms, c.useless, c.largest, c.unrounded);
   fmt::print("\nlines      {}, of which {} cannot be built\n", t.lines, t.unbuilt);
   fmt::print("judged     {}, passed {}; untrusted {}, unsupported {}\n", sum.judged(), sum.passed,
              sum.untrusted, sum.unsupported);
