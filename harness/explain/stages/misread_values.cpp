@@ -241,6 +241,22 @@ void Misreadings::rows() {
     slots("slots_shifted", "the slot of the row before",
           [](Slots& s) { std::rotate(s.begin(), s.end() - 1, s.end()); });
     slots("slots_shifted", "slots in the opposite order", [](Slots& s) { std::reverse(s.begin(), s.end()); });
+    // Decodes, extends and prefills each begin behind as many slots as there are requests before them. What
+    // two rows are written to holds the later one.
+    std::vector<int32_t> from;
+    for (int32_t r = 0, before = 0, first = 0, row = 0, first_row = 0; r < p().requests; ++r) {
+      const int32_t rows = given_.rows_of(r), kind = rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
+      if (r == 0 || kind != before) before = kind, first = r, first_row = row;
+      for (int32_t i = 0; i < rows; ++i, ++row) from.push_back(first + row - first_row);
+    }
+    slots("slots_shifted", "slots counted in requests before decodes, extends and prefills", [=](Slots& s) {
+      const Slots old = s;
+      for (size_t row = 0; row < std::min(s.size(), from.size()); ++row) {
+        const int64_t slot = old[static_cast<size_t>(from[row])];
+        std::replace(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(row), slot, int64_t{-1});
+        s[row] = slot;
+      }
+    });
     const int64_t size = std::max(1, p().page_size);
     slots("slots_turned", "block and place within it exchanged", [=](Slots& s) {
       for (int64_t& slot : s)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
+#include <set>
 
 namespace assay {
 
@@ -40,6 +41,18 @@ void Misreadings::masks() {
       set("chunk_other", fmt::format("chunks of {}", chunk), &assay_problem::chunk, chunk);
 }
 
+// One for each number that there is, wherever in the batch: the shortest may be the last request's.
+void Misreadings::of_one(const char* cause, const char* what, Operand o) {
+  constexpr size_t kMost = 16;
+  if (p().requests < 2) return;
+  std::set<int32_t> numbers;
+  const std::vector<int32_t> list = given_.ints(o);
+  for (size_t one = 0; one < list.size() && numbers.size() < kMost; ++one)
+    if (numbers.insert(list[one]).second)
+      change(cause, fmt::format("the {} of request {} for all", what, one), o,
+             [=](const Reading& r, int32_t, int32_t) { return r.ints(o)[one]; });
+}
+
 void Misreadings::lengths() {
   if (has(Operand::kKvLen)) {
     const Operand o = Operand::kKvLen;
@@ -72,9 +85,7 @@ void Misreadings::lengths() {
     for (const int32_t by : {-page, page})
       change("lengths_off_by_page", fmt::format("every length {:+}", by), o,
              [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + by); });
-    for (int32_t one = 0; one < std::min(8, p().requests) && p().requests > 1; ++one)
-      change("lengths_of_one", fmt::format("the length of request {} for all", one), o,
-             [=](const Reading& r, int32_t, int32_t) { return r.ints(o)[static_cast<size_t>(one)]; });
+    of_one("lengths_of_one", "length", o);
   }
   if (case_.kernel().op == ASSAY_OP_PREFILL) {
     const auto keys = [&](const char* cause, const char* how, int32_t from, int32_t to) {
@@ -99,9 +110,7 @@ void Misreadings::lengths() {
              [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + by); });
     change("encoder_rounded_down", "whole pages of an encoder", o,
            [=](const Reading&, int32_t n, int32_t) { return n / page * page; });
-    for (int32_t one = 0; one < std::min(8, p().requests) && p().requests > 1; ++one)
-      change("encoder_of_one", fmt::format("the encoder of request {} for all", one), o,
-             [=](const Reading& r, int32_t, int32_t) { return r.ints(o)[static_cast<size_t>(one)]; });
+    of_one("encoder_of_one", "encoder", o);
   }
 }
 

@@ -74,6 +74,8 @@ class Misreadings {
     });
   }
 
+  void of_one(const char* cause, const char* what, Operand);  // a request's number for all
+
   void masks();
   void lengths();
   void starts();

@@ -127,6 +127,15 @@ TEST(ExplainSteps, NameHowAWriteReadItsSlotsAndScales) {
   }
 }
 
+// On the second line, which has more requests, the shortest stands far behind.
+TEST(ExplainSteps, NameTheLengthThatIsTakenForAll) {
+  const StepExplanation x =
+      explained("step h=4/2 d=64 page=8 batch=1q3s70_3q3s40_1q3s90 seed=17", "drawn2_shortest_length");
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "lengths_of_one");
+  EXPECT_TRUE(x.sure());
+}
+
 // Every stage of every pipeline is right on what it is given, in every way it comes: no blame where none is
 // due.
 TEST(ExplainSteps, BlameNobodyForWhatIsRight) {
