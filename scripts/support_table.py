@@ -290,8 +290,14 @@ def table(lines: dict[str, list[str]], runs: dict[str, Record], builds: set[str]
     return "\n".join(out) + "\n"
 
 
-def coverage_faults(text: str, suites: pathlib.Path) -> list[str]:
-    """What SEED_COVERAGE.md says and is not so: seeds of suites, and the counts of its first table."""
+def planted_faults(root: pathlib.Path) -> set[str]:
+    """Every quoted name in the sources, those of planted faults among them, and those of the emulator's edits."""
+    files = [path for folder in ("harness", "kernels") for end in ("*.cpp", "*.edit") for path in (root / folder).rglob(end)]
+    return {name for path in files for name in re.findall(r'(?:"|^fault )([a-z][a-z0-9_]+)\b', path.read_text(encoding="utf-8"), re.M)}
+
+
+def coverage_faults(text: str, suites: pathlib.Path, planted: set[str]) -> list[str]:
+    """What SEED_COVERAGE.md says and is not so: seeds of suites, planted faults (one at least where a seed is wrong: T), and the counts of its first table."""
     faults = []
     seeds = {path.stem: set(re.findall(r"\bseed=(\d+)", path.read_text(encoding="utf-8"))) for path in suites.glob("*.suite")}
     rows = [line for line in text.splitlines() if re.match(r"\| \d\.\d\d \|", line)]
@@ -301,6 +307,10 @@ def coverage_faults(text: str, suites: pathlib.Path) -> list[str]:
                 continue
             ends = re.findall(r"\d+", named)  # of ranges both, which need not be without gaps
             faults += [f"row {row[2:6]}: {suite} has no seed={seed}" for seed in ends if seed not in seeds[suite]]
+        named = [name for names in re.findall(r"\bfaults? ((?:`[a-z0-9_]+`(?:, | and )?)+)", row) for name in re.findall(r"`(\w+)`", names)]
+        faults += [f"row {row[2:6]}: nothing is planted as {name}" for name in named if name not in planted]
+        if "**T**" in row and not named:
+            faults.append(f"row {row[2:6]}: a seed is wrong, and no fault is named that is so on purpose")
     counted = collections.Counter((row[2], row.rstrip(" |").rsplit("| ", 1)[1].strip()) for row in rows)
     for stated in re.findall(r"^\| (?:00(\d) \w+|all) \| (\d+) \| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)[^|]*\| (\d+)", text, re.M):
         own = [sum(n for (seed, state), n in counted.items() if state == wanted and stated[0] in ("", seed))
@@ -342,7 +352,7 @@ def main(arguments: list[str]) -> int:
     if not args.check:
         path.write_text(text, encoding="utf-8")
         return 0
-    faults = coverage_faults((ROOT / "scenarios/SEED_COVERAGE.md").read_text(encoding="utf-8"), ROOT / "scenarios")
+    faults = coverage_faults((ROOT / "scenarios/SEED_COVERAGE.md").read_text(encoding="utf-8"), ROOT / "scenarios", planted_faults(ROOT))
     there = path.read_text(encoding="utf-8") if path.exists() else ""
     changed = [line for line in difflib.unified_diff(there.splitlines(), text.splitlines(), lineterm="", n=0) if not line.startswith("@@")]
     for fault in faults:

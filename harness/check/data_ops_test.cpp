@@ -159,6 +159,7 @@ TEST(BlockJudge, EachFaultIsNamedByItsCheck) {
       {"gather_first_table", gather, "tier D"},
       {"gather_scale_of_token", gather + " kv=int8:token_head", "tier D"},
       {"gather_scale_of_head", gather + " kv=fp8_e4m3:head", "tier D"},
+      {"gather_as_rows", gather + " layout=shuffled", "tier D"},
       {"gather_truncates", gather + " kv=fp8_e4m3:head", "tier D"},
       {"gather_rounds_twice", gather + " kv=fp8_e4m3:head out=fp16", "tier D"},
       {"gather_skips_last", gather, "unwritten"},

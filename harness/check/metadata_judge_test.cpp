@@ -110,6 +110,7 @@ TEST(MetadataJudge, FaultsAreNamed) {
       {"tree_new_alone", kTree + " drafted=1", "out_"},
       {"tree_flat_as_compact", kTree + " tree=flat", "out_"},
       {"steps_of_requests", kSteps, "out_"},
+      {"steps_of_no_tokens", "chunk_metadata budget=2 batch=1q5s8_1q1s4_1q3s5", "out_len[0][0]: 0 for 1"},
       {"steps_not_clamped", kSteps, "out_len"},
       {"steps_from_zero", kSteps, "out_starts"},
       {"steps_skip_empty", kSteps, "out_request[0][0]: 0 for 1"},

@@ -76,6 +76,7 @@ TEST(StepJudge, FaultsAreRejected) {
   } cases[] = {
       {"step_key_unwritten", kPlain, "unwritten"},
       {"step_other_slot", kPlain, "finite"},
+      {"step_slots_of_requests", kPlain, "unwritten"},
       {"step_forgets_v", kPlain, "unwritten"},
       {"step_block_for_slot", kPlain, ""},
       {"step_scale_of_next_head", kCoded, "cache"},

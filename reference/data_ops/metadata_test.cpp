@@ -357,40 +357,45 @@ TEST(MetadataBatches, WindowKeysHoldWhatRowsSee) {
   }
 }
 
+// Of drafts of this step and of up to two before it, q of each.
 TEST(MetadataBatches, TreeRowsListWhatTheirBitsSay) {
   Batches b(7);
   for (int n = 0; n < kBatches; ++n) {
     b.draw(b.one_of({1, 4, 8}), true);
+    const int32_t before = b.one_of({0, 0, 1, 2});
+    Ints drafts;  // of each request
     std::vector<uint8_t> tree;
-    for (const int32_t q : b.q)
-      for (int32_t i = 0; i < q * q; ++i) tree.push_back(static_cast<uint8_t>(b.below(2)));
+    for (size_t r = 0; r < b.q.size(); ++r) {
+      b.q[r] = std::min(b.q[r], b.kv[r] / (before + 1));
+      drafts.push_back(b.q[r] * (before + 1));
+      for (int32_t i = 0; i < b.q[r] * drafts[r]; ++i) tree.push_back(static_cast<uint8_t>(b.below(2)));
+    }
     const auto homes = b.homes();
     std::vector<uint8_t> flat;  // with anything in the columns of the context
     size_t bit = 0;
     for (size_t r = 0; r < b.q.size(); ++r)
       for (int32_t i = 0; i < b.q[r]; ++i)
         for (int32_t key = 0; key < b.kv[r]; ++key)
-          flat.push_back(key < b.kv[r] - b.q[r] ? static_cast<uint8_t>(b.below(2)) : tree[bit++]);
+          flat.push_back(key < b.kv[r] - drafts[r] ? static_cast<uint8_t>(b.below(2)) : tree[bit++]);
     for (const bool context : {false, true}) {
-      ASSERT_EQ(tree_tables(b.q, b.kv, b.pages, b.page, flat, context, true),
-                tree_tables(b.q, b.kv, b.pages, b.page, tree, context));
-      const Pages rows = tree_tables(b.q, b.kv, b.pages, b.page, tree, context);
+      const Pages rows = tree_tables(b.q, b.kv, b.pages, b.page, tree, context, false, before);
+      ASSERT_EQ(tree_tables(b.q, b.kv, b.pages, b.page, flat, context, true, before), rows);
       size_t row = 0, bits = 0;
       for (size_t r = 0; r < b.q.size(); ++r)
-        for (int32_t i = 0; i < b.q[r]; ++i, ++row, bits += static_cast<size_t>(b.q[r])) {
-          int32_t previous = -1, drafts = 0, before = 0;
+        for (int32_t i = 0; i < b.q[r]; ++i, ++row, bits += static_cast<size_t>(drafts[r])) {
+          int32_t previous = -1, seen = 0, cached = 0;
           for (const int32_t slot : rows.at(row)) {
             const auto [of, key] = homes.at(slot);
             ASSERT_EQ(of, r);
             ASSERT_GT(key, previous);
             previous = key;
-            const int32_t draft = key - (b.kv[r] - b.q[r]);
-            (draft < 0 ? before : drafts) += 1;
+            const int32_t draft = key - (b.kv[r] - drafts[r]);
+            (draft < 0 ? cached : seen) += 1;
             ASSERT_TRUE(draft < 0 || tree[bits + static_cast<size_t>(draft)] == 1);
           }
-          ASSERT_EQ(before, context ? b.kv[r] - b.q[r] : 0);
-          ASSERT_EQ(drafts, std::count(tree.begin() + static_cast<long>(bits),
-                                       tree.begin() + static_cast<long>(bits) + b.q[r], 1));
+          ASSERT_EQ(cached, context ? b.kv[r] - drafts[r] : 0);
+          const auto own = tree.begin() + static_cast<long>(bits);
+          ASSERT_EQ(seen, std::count(own, own + drafts[r], 1));
         }
       ASSERT_EQ(row, rows.size());
     }

@@ -80,6 +80,7 @@ Entry kFaults[] = {
     {"gather_first_table", kGather, kFirstTable},
     {"gather_scale_of_token", kGather, kScaleOfToken},
     {"gather_scale_of_head", kGather, kScaleOfHead},
+    {"gather_as_rows", kGather, kAsRows},
     {"gather_truncates", kGather, kTruncatesOut},
     {"gather_rounds_twice", kGather, kRoundsTwice},
     {"gather_skips_last", kGather, kSkipsLast},
@@ -258,7 +259,8 @@ void gather_plane(const DataOpOperands& b, bool is_v, int64_t row, int request, 
     KeyPlace scale_at = at;
     if (fault == kScaleOfToken && at.slot > 0) --scale_at.slot;
     for (int32_t d = 0; d < reached(dims, fault); ++d) {
-      const int64_t from = token_offset(view, at) + h * view.head_stride + dim_offset(view, d);
+      int64_t from = token_offset(view, at) + h * view.head_stride + dim_offset(view, d);
+      if (fault == kAsRows) from = ((at.block * b.a.p.page_size + at.slot) * heads + h) * dims + d;
       float x = load_element(view.data, from, view.format);
       if (scale.kind == ASSAY_SCALE_CHANNEL)
         x *= channel_scale(scale, scale_head, d);

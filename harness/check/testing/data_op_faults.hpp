@@ -48,6 +48,7 @@ enum Fault {
   kNoStart,       // chunks begin at token 0
   kFirstTable,    // page table of request 0
   kScaleOfToken,  // scale of the slot before
+  kAsRows,        // T: a shuffled cache as if the rows of its tokens lay one behind the other
   kTruncatesOut,
   kRoundsTwice,  // through bf16
   // quantize_int8 (and the roundings above)

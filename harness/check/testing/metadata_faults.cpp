@@ -211,6 +211,16 @@ const Entry kFaults[] = {
        m.token_budget = m.token_budget * extends / m.requests;
        right(m);
      }},
+    {"steps_of_no_tokens", kSteps,  // T: more extends than the budget has tokens, 0 for each
+     [](M m) {
+       right(m);
+       int32_t extends = 0;
+       for (int64_t r = 0; r < m.requests; ++r) extends += metadata::context_of(m, r) > 0 ? 1 : 0;
+       if (m.token_budget >= extends) return;
+       m.out_counts.at(1) = 0;
+       for (int64_t i = 0; i < m.out_len.rows; ++i)
+         for (int64_t r = 0; r < m.requests; ++r) m.out_len.at(i, r) = 0, m.out_cu_kv.at(i, r + 1) = 0;
+     }},
     {"steps_not_clamped", kSteps,  // lengths below 0 where a context has ended
      [](M m) {
        right(m);

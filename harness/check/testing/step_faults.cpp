@@ -25,8 +25,9 @@ enum Fault {
   kNone,
   kAllFromCache,  // right: extends and prefills read their new keys from the cache too, and say so
   // the cache
-  kKeyUnwritten,  // the last new key of the batch
-  kOtherSlot,     // K goes to the slot of the row before
+  kKeyUnwritten,     // the last new key of the batch
+  kOtherSlot,        // K goes to the slot of the row before
+  kSlotsOfRequests,  // T: slots of extends and prefills counted in requests before them
   kForgetsV,
   kBlockForSlot,      // block and slot within it exchanged
   kScaleOfNextHead,   // of new keys
@@ -84,6 +85,7 @@ constexpr Entry kFaults[] = {
     {"step_all_from_cache_right", kAllFromCache},
     {"step_key_unwritten", kKeyUnwritten, "end write", "row_missing"},
     {"step_other_slot", kOtherSlot, "end write", "slots_shifted"},
+    {"step_slots_of_requests", kSlotsOfRequests, "end write", "slots_shifted"},
     {"step_forgets_v", kForgetsV, "end write", "left_out row_missing v_unwritten"},
     {"step_block_for_slot", kBlockForSlot, "end write", "slots_turned"},
     {"step_scale_of_next_head", kScaleOfNextHead, "end write", "scale_other scale_of_one", CODED},
@@ -200,8 +202,19 @@ struct Step {
     }
   }
 
+  // Which slot is taken for a row's where each kind of request begins behind as many slots as requests.
+  int64_t counted_in_requests(int64_t row) const {
+    int r = 0;
+    while (whole(t.cu_q, r + 1) <= row) ++r;
+    const auto kind = [&](int of) { return decodes(of) ? 0 : keys(of) > rows(of) ? 1 : 2; };
+    int first = r;
+    while (first > 0 && kind(first - 1) == kind(r)) --first;
+    return first + row - whole(t.cu_q, first);
+  }
+
   void write() const {
     const auto slot_of = [&](int64_t row) {
+      if (is(kSlotsOfRequests)) row = counted_in_requests(row);
       return static_cast<const int64_t*>(t.slot_mapping.data)[row * t.slot_mapping.stride[0]];
     };
     for (int r = 0; r < p.requests; ++r)
