@@ -7,61 +7,17 @@
 #include <link.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
+#include "kernels/emulator/check_state.hpp"
 #include "kernels/emulator/host.hpp"
 #include "kernels/emulator/sm90/gang.hpp"
-#include "kernels/emulator/thread_block.hpp"
 
 namespace gpu::emulator::check {
-namespace {
 
-// Several threads share a record when one place cannot hold them all.
-constexpr uint16_t kSeveralOfWarp = 0x8000;  // plus the number of the warp
-constexpr uint16_t kSeveralWarps = 0xfffe;
-constexpr uint16_t kSeveralBlocks = 0xffff;
-
-// An access: of which block (numbered through all launches, 0 = none), after how many of its block barriers,
-// by which thread after how many warp barriers.
-struct Record {
-  uint32_t block, epoch;
-  uint16_t thread, warp_epoch;
-};
-struct Cell {
-  Record write, read;
-  uint8_t atomic_write, atomic_read;  // the record is of atomic accesses only
-};
-
-struct Cells {
-  explicit Cells(size_t count) : first(static_cast<Cell*>(std::calloc(count, sizeof(Cell)))) {
-    if (first == nullptr) throw std::bad_alloc();
-  }
-  Cells(const Cells&) = delete;
-  Cells& operator=(const Cells&) = delete;
-  ~Cells() { std::free(first); }
-  Cell* first;  // zero pages until touched: a cell of untouched memory costs nothing
-};
-
-struct Area {
-  Region region;
-  std::unique_ptr<Cells> cells;  // of what may be written
-};
-
-struct Image {  // the library's own constants
-  uintptr_t begin = 0, end = 0;
-};
-
-struct State {
-  std::vector<Area> areas;  // by address
-  const Area* last = nullptr;
-  Launch* launch = nullptr;
-  Block* block = nullptr;
-  std::unique_ptr<Cells> shared;  // of the block's arrays, one behind the other (SharedArray::first_cell)
-  Image image;
-};
 State state;
+
+namespace {
 
 int find_image(dl_phdr_info* info, size_t, void*) {
   const auto here = reinterpret_cast<uintptr_t>(&state);
@@ -139,18 +95,6 @@ struct Place {
 };
 std::string place_text(const Place& p) { return std::string(p.name) + " byte " + std::to_string(p.offset); }
 
-// What most accesses are: a read of what this block wrote before its last barrier, by a thread that the
-// record of readers since then names already. Nothing changes then, and nothing can be wrong.
-inline bool known_read(const Cell& c) {
-  const Block& b = *state.block;
-  const Lane& me = b.current();
-  if (c.write.block != b.serial() || c.write.epoch == b.epoch() || c.atomic_read != 0) return false;
-  const Record& r = c.read;
-  return r.block == b.serial() && r.epoch == b.epoch() &&
-         (r.thread == kSeveralWarps ||
-          (r.warp_epoch == me.warp_epoch && (r.thread == me.linear || r.thread == kSeveralOfWarp + me.warp)));
-}
-
 // One cell; `written`: this call (for shared memory this block) has written it.
 void visit(Cell& c, Access access, bool written, const Site& site, const Place& place) {
   const bool atomic = access == Access::kAtomic;
@@ -218,7 +162,7 @@ void shared_access(size_t offset, size_t bytes, Access access, const Site& site)
     size_t cell = from >> a.shift();
     const size_t last = (from + bytes - 1) >> a.shift();
     if (access == Access::kRead)
-      while (cell <= last && known_read(state.shared->first[a.first_cell + cell])) ++cell;
+      while (cell <= last && known_read(state.shared->first[a.first_cell + cell], *state.block)) ++cell;
     if (cell <= last) visit_shared(a, cell, last, access, site);
     return;
   }
@@ -248,15 +192,11 @@ void shared_access(size_t offset, size_t bytes, Access access, const Site& site)
 }
 
 const Area* find(uintptr_t at, size_t bytes) {
-  const auto holds = [&](const Area& a) {
-    const auto begin = reinterpret_cast<uintptr_t>(a.region.begin);
-    return at >= begin && at + bytes <= begin + a.region.bytes;
-  };
-  if (state.last != nullptr && holds(*state.last)) return state.last;
+  if (state.last != nullptr && state.last->holds(at, bytes)) return state.last;
   const auto next = std::upper_bound(
       state.areas.begin(), state.areas.end(), at,
       [](uintptr_t a, const Area& b) { return a < reinterpret_cast<uintptr_t>(b.region.begin); });
-  if (next == state.areas.begin() || !holds(*std::prev(next))) return nullptr;
+  if (next == state.areas.begin() || !std::prev(next)->holds(at, bytes)) return nullptr;
   return state.last = &*std::prev(next);
 }
 
@@ -277,8 +217,7 @@ void global_access(uintptr_t at, size_t bytes, Access access, const Site& site) 
     }
     return;
   }
-  const auto arguments = reinterpret_cast<uintptr_t>(state.launch->arguments);
-  const bool argument = at >= arguments && at + bytes <= arguments + state.launch->argument_bytes;
+  const bool argument = is_argument(at, bytes);
   const bool constant = at >= state.image.begin && at + bytes <= state.image.end;
   if ((argument || constant) && access == Access::kRead) return;
   if (argument || constant)

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -96,6 +99,21 @@ TEST(Clean, Atomics) {
   EXPECT_EQ(m.out()[4], 0.5f * 4 * kThreads);
 }
 
+// device.hpp has them in place: every pair of these, bit by bit, as the C library has it.
+TEST(Clean, MaximaAndMinimaAreTheLibrarys) {
+  float (*volatile larger)(float, float) = &::fmaxf;
+  float (*volatile smaller)(float, float) = &::fminf;
+  const uint32_t words[] = {0,          0x80000000, 1,          0x80000001, 0x3f800000, 0xbf800000,
+                            0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001};
+  for (const uint32_t a : words)
+    for (const uint32_t b : words) {
+      const auto x = std::bit_cast<float>(a), y = std::bit_cast<float>(b);
+      EXPECT_EQ(std::bit_cast<uint32_t>(fmaxf(x, y)), std::bit_cast<uint32_t>(larger(x, y))) << a << " " << b;
+      EXPECT_EQ(std::bit_cast<uint32_t>(fminf(x, y)), std::bit_cast<uint32_t>(smaller(x, y)))
+          << a << " " << b;
+    }
+}
+
 TEST(Clean, WarpBarriersOrderAWarp) {
   Memory m(kThreads);
   ASSERT_EQ(text_after(m.run(planted::warp_exchange)), "clean");
@@ -149,6 +167,7 @@ const Defect kDefects[] = {
     ASSAY_DEFECT(missing_second_barrier, Kind::kRace, true),
     ASSAY_DEFECT(written_after_second_read, Kind::kRace, true),
     ASSAY_DEFECT(written_after_second_read_of_warp, Kind::kRace, true),
+    ASSAY_DEFECT(written_by_first_reader, Kind::kRace, true),
     ASSAY_DEFECT(missing_warp_barrier, Kind::kRace, true),
     ASSAY_DEFECT(warp_of_64, Kind::kUninitialised, true, 32),
     ASSAY_DEFECT(blocks_share_element, Kind::kRace, true),
@@ -158,6 +177,7 @@ const Defect kDefects[] = {
     ASSAY_DEFECT(read_before_start, Kind::kOutOfBounds, true),
     ASSAY_DEFECT(write_past_end, Kind::kOutOfBounds, true),
     ASSAY_DEFECT(shared_past_end, Kind::kOutOfBounds, true),
+    ASSAY_DEFECT(shared_past_end_of_read, Kind::kOutOfBounds, true),
     ASSAY_DEFECT(dynamic_past_end, Kind::kOutOfBounds, true),
     ASSAY_DEFECT(other_threads_local, Kind::kOutOfBounds, true),
     ASSAY_DEFECT(shared_unwritten, Kind::kUninitialised, true),

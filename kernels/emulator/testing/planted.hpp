@@ -42,6 +42,7 @@ gpu::Status missing_barrier(const Data&);
 gpu::Status missing_second_barrier(const Data&);  // the result is right by luck
 gpu::Status written_after_second_read(const Data&);
 gpu::Status written_after_second_read_of_warp(const Data&);
+gpu::Status written_by_first_reader(const Data&);
 gpu::Status missing_warp_barrier(const Data&);  // a shuffle in its place
 gpu::Status warp_of_64(const Data&);  // warp barrier for what 64 threads exchange: right at 64 lanes
 gpu::Status blocks_share_element(const Data&);
@@ -51,6 +52,7 @@ gpu::Status read_past_end(const Data&);
 gpu::Status read_before_start(const Data&);
 gpu::Status write_past_end(const Data&);
 gpu::Status shared_past_end(const Data&);
+gpu::Status shared_past_end_of_read(const Data&);
 gpu::Status dynamic_past_end(const Data&);
 gpu::Status other_threads_local(const Data&);
 gpu::Status shared_unwritten(const Data&);

@@ -52,6 +52,19 @@ __global__ void written_after_second_read_of_warp_kernel(const Data d) {
   if (thread == gpu::kWarp - 1) shared[0] = sum;  // planted: written_after_second_read_of_warp
   d.out[thread] = sum;
 }
+// The record of readers must not stay that of the first. One warp: others would find the write when they
+// read.
+__global__ void written_by_first_reader_kernel(const Data d) {
+  GPU_SHARED(float, shared, [1]);
+  const int thread = threadIdx.x;
+  if (thread == 0) shared[0] = d.in[0];
+  gpu::block_barrier();
+  if (thread >= gpu::kWarp) return;
+  float sum = shared[0];
+  sum += gpu::shfl(sum, 0);
+  if (thread == 0) shared[0] = sum;  // planted: written_by_first_reader
+  d.out[thread] = sum;
+}
 __global__ void missing_warp_barrier_kernel(const Data d) {
   GPU_SHARED(float, slot, [kThreads]);
   const int thread = threadIdx.x;
@@ -98,6 +111,16 @@ __global__ void shared_past_end_kernel(const Data d) {
   first[threadIdx.x + 1] = d.in[threadIdx.x];  // planted: shared_past_end
   gpu::block_barrier();
   d.out[threadIdx.x] = second[threadIdx.x];
+}
+// The checker has one cell between those of the arrays: behind it is what all threads may read and have read.
+__global__ void shared_past_end_of_read_kernel(const Data d) {
+  GPU_SHARED(float, first, [kThreads]);
+  GPU_SHARED(float, second, [kThreads]);
+  const int thread = threadIdx.x;
+  first[thread] = second[thread] = d.in[thread];
+  gpu::block_barrier();
+  const float sum = first[thread] + second[0];
+  d.out[thread] = sum + first[kThreads + 1];  // planted: shared_past_end_of_read
 }
 __global__ void dynamic_past_end_kernel(const Data d) {
   float* const tile = gpu::dynamic_shared<float>();
@@ -245,10 +268,12 @@ ASSAY_PLANTED(block_reads_other, 2, 1, 0)
 ASSAY_PLANTED(atomic_and_plain, 2, 1, 0)
 ASSAY_PLANTED(written_after_second_read, 1, kThreads, 0)
 ASSAY_PLANTED(written_after_second_read_of_warp, 1, kThreads, 0)
+ASSAY_PLANTED(written_by_first_reader, 1, kThreads, 0)
 ASSAY_PLANTED(read_past_end, 1, static_cast<unsigned>(d.count), 0)
 ASSAY_PLANTED(read_before_start, 1, static_cast<unsigned>(d.count), 0)
 ASSAY_PLANTED(write_past_end, 1, static_cast<unsigned>(d.count), 0)
 ASSAY_PLANTED(shared_past_end, 1, kThreads, 0)
+ASSAY_PLANTED(shared_past_end_of_read, 1, kThreads, 0)
 ASSAY_PLANTED(dynamic_past_end, 1, kThreads, kThreads * sizeof(float))
 ASSAY_PLANTED(other_threads_local, 1, kThreads, 0)
 ASSAY_PLANTED(shared_unwritten, 1, kThreads, 0)
