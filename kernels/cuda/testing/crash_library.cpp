@@ -3,27 +3,15 @@
 // development does, each followed by the right kernel under another name, so that a sweep over this library
 // shows what the one leaves for the other (scripts/checks/gpu_crash.py). To add one: a launch in crash.cu, a
 // row below, a row of the script. Built into testing/, where the program does not find it by itself.
-#include <cstring>
-
 #include "kernels/cuda/testing/crash.hpp"
+#include "kernels/cuda/testing/healthy.hpp"
 #include "kernels/device/assay_kit.hpp"
 #include "kernels/device/library.hpp"
-#include "kernels/portable/entry.hpp"
-#include "kernels/portable/kernels.hpp"
 
 namespace assay_gpu {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-const assay_kernel& healthy() {
-  static const assay_kernel* const found = [] {
-    for (const assay_kernel* k : portable_kernels())
-      if (std::strcmp(k->name, "paged_simple_gpu") == 0) return k;
-    return static_cast<const assay_kernel*>(nullptr);
-  }();
-  return *found;
-}
 
 int run_right(const assay_problem* p, const assay_tensors* t, void* stream, char* error, size_t size) {
   return healthy().run(&healthy(), p, t, nullptr, stream, error, size);
