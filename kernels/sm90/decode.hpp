@@ -78,10 +78,16 @@ struct DecodeShape {
 int32_t decode_warps(const DecodeShape&);  // of a block
 // Parts of other blocks that a warp collects at a time, and rescales what it has for.
 constexpr int decode_batch(int warps) { return warps > 12 ? 8 : 16; }
-// Blocks of a launch on `grid` multiprocessors: of one request, every KV head gets the same number, so that
-// no block has parts of two heads.
+// Blocks of a launch on `grid` multiprocessors. A segment (request and KV head) is a whole number of blocks
+// or a block a whole number of segments where that leaves few multiprocessors out: requests of one length
+// then have no part in a second block, and no warp stops in the middle of its tiles to look for the next
+// ones. (So, too, a head of one request, whose blocks have parts of one head alone.)
 inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {
-  return requests == 1 && heads_kv <= grid ? grid - grid % heads_kv : grid;
+  const int64_t segments = int64_t{requests} * heads_kv;
+  if (requests == 1 && heads_kv <= grid) return grid - grid % heads_kv;
+  for (int32_t blocks = grid; blocks * 20 >= grid * 19; --blocks)
+    if (segments > 0 && (segments % blocks == 0 || blocks % segments == 0)) return blocks;
+  return grid;
 }
 // Warps of a block of the kernel for one request (decode_one.h).
 constexpr int32_t decode_one_warps(DecodeCodes codes) { return codes == DecodeCodes::k16 ? 8 : 16; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged decode attention: few new tokens per request, all query heads of a KV head at once, head dimension
-// 128, cache in bf16, fp16, e4m3 or int8, in rows or in layouts x and shuffled. One launch, one block per
-// multiprocessor, lengths read on the device.
+// 128, cache in bf16, fp16, e4m3 or int8, in rows or in layouts x and shuffled. One launch, a block for every
+// multiprocessor or nearly (decode_blocks), lengths read on the device.
 //
 // The cache is read in tiles of 16 keys of one KV head. The tiles of all (request, KV head) pairs, the
 // segments, are one flat list, cut evenly over all warps of the grid, so that ragged batches fill the

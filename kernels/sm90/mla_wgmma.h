@@ -16,9 +16,10 @@
 // full for the columns beyond V and per 128 columns of V, so that products begin with what has come; empty
 // for the columns beyond V (read once) and for each half of V, free as soon as its warpgroup is done with it;
 // one for P of each warpgroup (the other one waits for every phase, so a parity cannot be taken for an older
-// one); a queue of pieces. What is kept per row is read and written by every fourth
-// lane, which also arrives for it, so that racecheck can follow. A cache of e4m3: the same consumers behind
-// warps that widen its codes (mla_widened.h). What each decision cost or brought: VARIANTS.md.
+// one) and one for what it has at the end of a piece; a queue of pieces. What is kept per row is read and
+// written by every fourth lane, which also arrives for it, so that racecheck can follow. A cache of e4m3: the
+// same consumers behind warps that widen its codes (mla_widened.h). What each decision cost or brought:
+// VARIANTS.md.
 #pragma once
 
 #include "kernels/sm90/launch.h"
@@ -41,11 +42,13 @@ struct alignas(1024) MlaShared {
   unsigned char q[kMlaColumns][kMlaColumn];
   unsigned char k[2][kMlaColumns][kMlaColumn];
   unsigned char p[kMlaColumn];
-  float2 row[kMlaRows];      // with P: the running maximum, what O is multiplied by before
-  float2 ends[2][kMlaRows];  // at the end of a piece: maximum and sum of a warpgroup's tiles
+  float2 row[kMlaRows];  // with P: the running maximum, what O is multiplied by before
+  // At the end of a piece: maximum and sum of a warpgroup's tiles, of pieces in turn.
+  float2 ends[2][2][kMlaRows];
   MlaQueue queue;
   uint64_t full[2][kMlaParts], empty[2][kMlaFrees];  // empty: column 8, columns 0 to 3, 4 to 7
-  uint64_t p_full[2];
+  uint64_t raw[2][kMlaParts];                        // codes that have come (mla_widened.h)
+  uint64_t p_full[2], ends_full[2];
 };
 static_assert(sizeof(MlaShared) <= 232448);
 
@@ -294,11 +297,12 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     // Maximum and sum of both warpgroups; O is relative to the larger maximum.
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const float l = quad_sum(sum[r]);
-      if (lane % 4 == 0) sh.ends[group][row + 8 * r] = make_float2(top[r], l);
+      if (lane % 4 == 0) sh.ends[taken & 1][group][row + 8 * r] = make_float2(top[r], l);
     }
-    named_sync(1, 256);
+    if (lane % 4 == 0) barrier_arrive(shared_address(&sh.ends_full[group]));
+    barrier_wait(shared_address(&sh.ends_full[group ^ 1]), taken & 1);
     float other[2], others_sum[2];
-    row_pair(sh.ends[group ^ 1], other, others_sum);
+    row_pair(sh.ends[taken & 1][group ^ 1], other, others_sum);
     float v_scale = 1;
     if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
@@ -359,6 +363,7 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
       for (int i = 0; i < kMlaParts; ++i) barrier_init(shared_address(&sh.full[b][i]), kLanes);
       for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4);
       barrier_init(shared_address(&sh.p_full[b]), 4 * kRowLanes);
+      barrier_init(shared_address(&sh.ends_full[b]), 4 * kRowLanes);
     }
     barrier_init_fence();
   }

@@ -30,17 +30,9 @@ constexpr int kWideningRows = 16;           // keys of a unit
 constexpr int kUnits = 64 / kWideningRows;  // of a part
 static_assert(kUnits >= kWideners);         // so each waits for every phase of raw
 
-struct alignas(1024) WidenedShared {
-  MlaShared of;
-  uint64_t raw[2][kMlaParts];
-};
-static_assert(sizeof(WidenedShared) <= 232448);
-
 // ---- copies: the codes of each part to its first column
 template <bool kBulk>
-__device__ inline void widened_copy(const MlaCall& p, const CUtensorMap& map, WidenedShared& shared,
-                                    int blocks) {
-  MlaShared& sh = shared.of;
+__device__ inline void widened_copy(const MlaCall& p, const CUtensorMap& map, MlaShared& sh, int blocks) {
   const int lane = threadIdx.x % 32;
   MlaPieces pieces(p, kMlaRows * blocks, blockIdx.x / blocks, gridDim.x / blocks);
   int done = 0;  // tiles
@@ -61,7 +53,7 @@ __device__ inline void widened_copy(const MlaCall& p, const CUtensorMap& map, Wi
         const int block = __ldg(p.table + table + page * p.table_stride);
         SM90_LOOP for (int part = 0; part < kMlaParts; ++part) {
           const int column = mla_part_column(part, buffer);
-          const uint32_t bar = shared_address(&shared.raw[buffer][part]);
+          const uint32_t bar = shared_address(&sh.raw[buffer][part]);
           wait_empty(part);
           if (elect()) {
             barrier_expect(bar, kMlaColumn);  // behind element 576 a box brings zeros
@@ -82,7 +74,7 @@ __device__ inline void widened_copy(const MlaCall& p, const CUtensorMap& map, Wi
           rows.each(p, [&](int r, const uint8_t* from, bool there) {
             copy16_or_zero(to + r * 128 + ((lane % 8 ^ r % 8) << 4), from + 64 * column, there && inside);
           });
-          const uint32_t bar = shared_address(&shared.raw[buffer][part]);
+          const uint32_t bar = shared_address(&sh.raw[buffer][part]);
           arrive_when_copied(bar);
           if (lane == 0) barrier_arrive(bar);
         }
@@ -138,8 +130,7 @@ __device__ inline void widen_rows(unsigned char* at) {
 
 // By warp `unit` of those that widen.
 template <bool kHalf>
-__device__ inline void widened_widen(WidenedShared& shared, int unit) {
-  MlaShared& sh = shared.of;
+__device__ inline void widened_widen(MlaShared& sh, int unit) {
   const int lane = threadIdx.x % 32;
   int done = 0;  // tiles
   for (int taken = 0;; ++taken) {
@@ -155,7 +146,7 @@ __device__ inline void widened_widen(WidenedShared& shared, int unit) {
         const int buffer = done & 1, part = unit / kUnits;
         unsigned char* const at =
             sh.k[buffer][mla_part_column(part, buffer)] + unit % kUnits * kWideningRows * 128;
-        barrier_wait_asleep(shared_address(&shared.raw[buffer][part]), done >> 1 & 1);
+        barrier_wait_asleep(shared_address(&sh.raw[buffer][part]), done >> 1 & 1);
         if (part == 0)
           widen_rows<kHalf, false>(at);
         else
@@ -173,19 +164,19 @@ template <bool kBulk, bool kHalf>
 __global__ void __launch_bounds__(kMlaThreads, 1)
     mla_widened(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p, int blocks) {
   unsigned char* const memory = dynamic_memory();
-  auto& shared = *reinterpret_cast<WidenedShared*>(memory);
-  MlaShared& sh = shared.of;
+  auto& sh = *reinterpret_cast<MlaShared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     constexpr int kLanes = 32, kRowLanes = 8;  // every fourth lane reads and writes what is kept per row
     sh.queue.init(8 + kWideners);
     for (int b = 0; b < 2; ++b) {
       for (int i = 0; i < kMlaParts; ++i) {
-        barrier_init(shared_address(&shared.raw[b][i]), kLanes + 1);
+        barrier_init(shared_address(&sh.raw[b][i]), kLanes + 1);
         barrier_init(shared_address(&sh.full[b][i]), kUnits);
       }
       for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4);
       barrier_init(shared_address(&sh.p_full[b]), 4 * kRowLanes);
+      barrier_init(shared_address(&sh.ends_full[b]), 4 * kRowLanes);
     }
     barrier_init_fence();
   }
@@ -195,9 +186,9 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
     launch_next();
     const int warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
     if (warp == 0)
-      widened_copy<kBulk>(p, map, shared, blocks);
+      widened_copy<kBulk>(p, map, sh, blocks);
     else
-      widened_widen<kHalf>(shared, warp - 1);
+      widened_widen<kHalf>(sh, warp - 1);
   } else {
     registers_up<kWidenedConsumerRegisters>();
     mla_consume<kBulk, kHalf, true>(p, sh, group, blocks);
@@ -209,15 +200,13 @@ cudaError_t launch_mla_widened_of(const MlaCall& p, const CUtensorMap& map, cons
                                   cudaStream_t stream) {
   const auto kernel = mla_widened<kBulk, kHalf>;
   static const cudaError_t ready =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(WidenedShared));
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(MlaShared));
   if (ready != cudaSuccess) return ready;
   const int blocks = shape.rows / kMlaRows;
-  return launch_kernel(kernel,
-                       {.grid = shape.workers * blocks,
-                        .threads = kMlaThreads,
-                        .bytes = sizeof(WidenedShared),
-                        .stream = stream},
-                       map, p, blocks);
+  return launch_kernel(
+      kernel,
+      {.grid = shape.workers * blocks, .threads = kMlaThreads, .bytes = sizeof(MlaShared), .stream = stream},
+      map, p, blocks);
 }
 
 }  // namespace

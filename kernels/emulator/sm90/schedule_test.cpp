@@ -170,6 +170,18 @@ TEST_F(Schedules, OfDecodeAreDeclared) {
   EXPECT_GT(clusters, 10);
 }
 
+// Segments and blocks divide where no more than a twentieth of the machine is left out for it.
+TEST(DecodeBlocks, HoldWholeSegments) {
+  using assay_sm90::decode_blocks;
+  EXPECT_EQ(decode_blocks(64, 8, 132), 128);   // four segments a block
+  EXPECT_EQ(decode_blocks(8, 8, 132), 128);    // two blocks a segment
+  EXPECT_EQ(decode_blocks(11, 12, 132), 132);  // all of them
+  EXPECT_EQ(decode_blocks(31, 8, 132), 132);   // 124 would be too few
+  EXPECT_EQ(decode_blocks(1, 80, 132), 80);    // heads of one request never share a block
+  EXPECT_EQ(decode_blocks(0, 8, 132), 132);
+  EXPECT_EQ(decode_blocks(3, 2, 4), 4);
+}
+
 TEST_F(Schedules, OfLatentRowsAreDeclared) {
   std::mt19937 random(2);
   int whole = 0, cut = 0, pairs = 0;
