@@ -8,12 +8,14 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <set>
 
 #include "harness/ops/problem_view.hpp"
 #include "reference/attention/quad_attention.hpp"
 #include "reference/attention/test_operands.hpp"
+#include "reference/bounds/bounds_rows.hpp"
 
 namespace assay {
 namespace {
@@ -166,6 +168,8 @@ double worst_error(const TestOperands& operands, const AttentionResult& result) 
   return worst;
 }
 
+uint64_t bits_of(double x) { return std::bit_cast<uint64_t>(x); }
+
 class RandomProblems : public ::testing::TestWithParam<int> {};
 
 TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
@@ -185,6 +189,25 @@ TEST_P(RandomProblems, BothImplementationsAgreeWithQuadPrecision) {
   }
   EXPECT_GT(rows, 100) << "the draw has become trivial";
   EXPECT_GT(moved, 10) << "problems with positions";
+}
+
+TEST_P(RandomProblems, LogitsHaveTheBitsOfScores) {
+  int64_t finite = 0;
+  for (int i = 0; i < 50; ++i) {
+    const TestOperands operands(draw_problem(GetParam() * 1000 + i),
+                                test::random_values(draw_problem(GetParam() * 1000 + i), 7 + i));
+    const Problem& p = operands.problem();
+    const OperandReader reader(p, operands.host());
+    for (const RowId id : test::all_rows(p))
+      for (int32_t head = 0; head < p.heads_q; ++head) {
+        const RowScores scores = row_scores(p, reader, id, head);
+        const RowLogits logits = row_logits(p, reader, id, head);
+        ASSERT_EQ(logits.begin, scores.begin);
+        ASSERT_TRUE(std::ranges::equal(logits.x, scores.x, {}, bits_of, bits_of)) << describe(p);
+        finite += std::ranges::count_if(logits.x, [](double x) { return std::isfinite(x); });
+      }
+  }
+  EXPECT_GT(finite, 10000);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomProblems, ::testing::Range(0, 8));

@@ -202,6 +202,45 @@ double column_shift(const Problem& p, const assay_arithmetic& a, RowId id, doubl
   return std::fabs(slope) * static_cast<double>(first + std::max(row, keys));
 }
 
+namespace {
+
+double logit(const Problem& p, double score, double bias) {
+  return (p.softcap > 0 ? p.softcap * std::tanh(score / p.softcap) : score) + bias;
+}
+
+}  // namespace
+
+RowLogits row_logits(const Problem& p, const OperandReader& operands, RowId id, int32_t head) {
+  // Sums of several keys are on their way at a time, each in the order of row_scores().
+  constexpr int64_t kBeside = 4;
+  const KeyInterval keys = key_interval(p, id);
+  const int64_t count = keys.end - keys.begin, position = row_offset(p, id);
+  const int32_t dims = p.head_dim_qk;
+  const double slope = p.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands.alibi_slope(head);
+  RowLogits row;
+  row.begin = keys.begin;
+  row.x.assign(static_cast<size_t>(std::max<int64_t>(0, count)), -std::numeric_limits<double>::infinity());
+  std::vector<double> q(static_cast<size_t>(dims)), k(static_cast<size_t>(kBeside * dims), 0.0);
+  operands.q(id, head, q.data());
+  for (int64_t first = 0; first < count; first += kBeside) {
+    const int64_t here = std::min(kBeside, count - first);
+    bool seen[kBeside] = {};
+    for (int64_t j = 0; j < here; ++j) {
+      const auto key = static_cast<int32_t>(keys.begin + first + j);
+      seen[j] = draft_visible(p, operands, id, key);
+      if (seen[j]) operands.k(id.request, key, head / p.group(), k.data() + j * dims);
+    }
+    double dot[kBeside] = {};
+    for (int32_t d = 0; d < dims; ++d)
+      for (int64_t j = 0; j < kBeside; ++j) dot[j] += q[d] * k[j * dims + d];
+    for (int64_t j = 0; j < here; ++j)
+      if (const int64_t key = keys.begin + first + j; seen[j])
+        row.x[first + j] = logit(p, p.softmax_scale * dot[j],
+                                 position_bias(p, slope, position - key_offset(p, id.request, key)));
+  }
+  return row;
+}
+
 RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
                      const assay_arithmetic* declared) {
   const int32_t dequant = declared != nullptr ? replayed_dequant(*declared) : int32_t{ASSAY_FORMAT_NONE};
@@ -264,7 +303,7 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     row.a[i] = std::fabs(p.softmax_scale) * absolute;
     row.r[i] = std::fabs(p.softmax_scale) * std::sqrt(square);
     row.bias[i] = position_bias(p, slope, position - key_offset(p, id.request, key));
-    row.x[i] = (p.softcap > 0 ? p.softcap * std::tanh(row.s[i] / p.softcap) : row.s[i]) + row.bias[i];
+    row.x[i] = logit(p, row.s[i], row.bias[i]);
     ++row.keys;
     if (first < 0) first = key;
     last = key;

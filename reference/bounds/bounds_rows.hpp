@@ -25,6 +25,14 @@ struct ProductOrder {
   bool generic() const;
 };
 
+// Final scores of one row and query head over the keys [begin, begin + x.size()), of what is stored: begin
+// and x of row_scores(), bit for bit, in a fraction of the time.
+struct RowLogits {
+  int64_t begin = 0;
+  std::vector<double> x;
+};
+RowLogits row_logits(const Problem&, const OperandReader&, RowId, int32_t head);
+
 // One row and query head against the keys [begin, begin + x.size()).
 struct RowScores {
   int64_t begin = 0;

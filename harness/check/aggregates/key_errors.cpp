@@ -27,7 +27,7 @@ std::vector<int32_t> visible_keys(const Problem& p, RowId id) {
 
 std::vector<double> weights(const Problem& p, const OperandReader& operands, const BoundedAttention& b,
                             RowHead at, const std::vector<int32_t>& keys) {
-  const RowScores row = row_scores(p, operands, b.value.rows[at.n], at.head);
+  const RowLogits row = row_logits(p, operands, b.value.rows[at.n], at.head);
   const double lse = b.value.lse_at(at.n, at.head);
   std::vector<double> out;
   out.reserve(keys.size());

@@ -37,7 +37,7 @@ ScaledWeights::Moves ScaledWeights::of(RowHead at) const {
   const auto dims = static_cast<size_t>(p_.head_dim_v);
   Moves m{std::vector<double>(dims), std::vector<double>(dims), std::vector<double>(dims)};
   const RowId id = b_.value.rows[static_cast<size_t>(at.n)];
-  const RowScores row = row_scores(p_, operands_, id, at.head);
+  const RowLogits row = row_logits(p_, operands_, id, at.head);
   std::vector<size_t> seen;
   for (size_t j = 0; j < row.x.size(); ++j)
     if (std::isfinite(row.x[j])) seen.push_back(j);

@@ -38,7 +38,7 @@ double shared_rounding(const Problem& p, const OperandReader& operands, const Bo
     const RowHead at = some.rows[n];
     const RowId id = b.value.rows[static_cast<size_t>(at.n)];
     const std::span<const double> w = some.w.subspan(n * dims, dims);
-    const RowScores row = row_scores(p, operands, id, at.head);
+    const RowLogits row = row_logits(p, operands, id, at.head);
     const double lse = b.value.lse_at(at.n, at.head);
     const double top = row.x.empty() ? 0.0 : *std::max_element(row.x.begin(), row.x.end());
     for (size_t j = 0; j < row.x.size(); ++j) {

@@ -44,7 +44,7 @@ Exchange exchange_pages(const BoundedAttention& b, const Problem& p, const Opera
                         int32_t head) {
   const int64_t page = op_of(p).has_cache ? p.page_size : 16;
   const RowId id = b.value.rows[n];
-  const RowScores row = row_scores(p, operands, id, head);
+  const RowLogits row = row_logits(p, operands, id, head);
   const int64_t slot = static_cast<int64_t>(n) * b.value.heads_q + head;
   std::map<int64_t, double> weights;  // of the pages with a visible key
   std::vector<double> prob(row.x.size(), 0.0);
