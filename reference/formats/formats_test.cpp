@@ -340,6 +340,23 @@ TEST(Formats, SpansEqualSingleElements) {
   }
 }
 
+// Where rounding changes: half way between neighbouring codes and a little beside it, of either sign.
+TEST(Formats, SpansRoundAsSingleElementsDo) {
+  for (const Model& m : kModels) {
+    std::vector<double> values;
+    for (uint32_t code = 0; code + 1 < m.sign(); ++code) {
+      const double middle = (decode(m.format, code) + decode(m.format, code + 1)) / 2;
+      for (const double x : {std::nextafter(middle, -kInf), middle, std::nextafter(middle, kInf)})
+        values.push_back(x), values.push_back(-x);
+    }
+    const auto n = int64_t(values.size());
+    std::vector<uint32_t> span(n, 0), single(n, 0);
+    encode_span(m.format, values.data(), n, span.data());
+    for (int64_t i = 0; i < n; ++i) store(m.format, single.data(), i, values[i]);
+    ASSERT_EQ(span, single) << m.format;
+  }
+}
+
 TEST(Formats, SpansDecodeEveryCode) {
   for (const Model& m : kModels) {
     const uint32_t count = 2 * m.sign();
