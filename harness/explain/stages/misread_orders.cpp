@@ -73,6 +73,12 @@ void Misreadings::head_orders() {
     along("scale_other", o, 0, "of the next head", [](int64_t i, int64_t n) { return (i + 1) % n; });
     along("scale_other", o, 0, "of the head before", [](int64_t i, int64_t n) { return (i + n - 1) % n; });
   }
+  if (has(Operand::kDenseK) && has(Operand::kDenseV))
+    add("rows_shifted", "K and V of the first row for all", [](Reading& r) {
+      for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
+        reorder(r, o, 0, [](int64_t) { return 0; });
+      return true;
+    });
   if (!has(Operand::kKScale) || !has(Operand::kVScale) ||
       tensor_of(given_.tensors, Operand::kKScale).rank != 1 ||
       tensor_of(given_.tensors, Operand::kVScale).rank != 1)
@@ -100,6 +106,13 @@ void Misreadings::table_rows() {
       return r.ints(Operand::kBlockTable) != old;
     });
   };
+  for (int64_t n = 1; n < std::min<int64_t>(32, columns); ++n)
+    add("table_other", fmt::format("the first {} entries of every request again and again", n),
+        [=](Reading& r) {
+          const std::vector<int32_t> old = r.ints(Operand::kBlockTable);
+          reorder(r, Operand::kBlockTable, 1, [=](int64_t i) { return i % n; });
+          return r.ints(Operand::kBlockTable) != old;
+        });
   for (const int64_t by : {1, -1}) {
     const char* which = by > 0 ? "the entry behind" : "the entry before";
     entries(fmt::format("in place of every entry {}, within a request's row", which),
@@ -167,6 +180,10 @@ void Misreadings::extents() {
              [=](const Reading& r, int32_t n, int32_t i) { return std::max(r.rows_of(i), n / unit * unit); });
     }
   }
+  for (int32_t by = 2; by <= 8 && has(Operand::kKvLen); ++by)
+    for (const int32_t sign : {-1, 1})
+      change("lengths_other", fmt::format("every length {:+}", sign * by), Operand::kKvLen,
+             [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + sign * by); });
   if (!op_.attends_rows || p().window_left < 0) return;
   // Those beside it have a name of their own (masks()).
   const int32_t own = p().window_left, most = std::min(p().max_kv_len, 4 * own + 4);

@@ -63,6 +63,27 @@ void Misreadings::heads() {
   };
   turned("sinks.other_head", Operand::kSinks);
   turned("alibi.other_head", Operand::kAlibiSlopes);
+  // Other numbers in place of those of one axis, in all that are named.
+  const auto numbers = [this](const char* cause, const char* how, std::vector<Operand> of, auto rule) {
+    for (const Operand o : of)
+      if (!has(o) || tensor_of(given_.tensors, o).rank != 1) return;
+    add(cause, how, [=](Reading& r) {
+      for (const Operand o : of) {
+        reorder(r, o, 0, [](int64_t i) { return i; });
+        const assay_tensor& t = tensor_of(r.tensors, o);
+        if (format_bytes(t.format) != 4) return false;
+        auto* list = static_cast<float*>(t.data);
+        for (int64_t i = 0; i < t.shape[0]; ++i) list[i] = rule(list[i]);
+      }
+      return true;
+    });
+  };
+  numbers("bias_other", "slopes of the other sign", {Operand::kAlibiSlopes}, [](float x) { return -x; });
+  for (const float by : {static_cast<float>(M_LOG2E), static_cast<float>(M_LN2)})
+    numbers("sinks.unscaled", by > 1 ? "sinks times log2(e)" : "sinks times ln(2)", {Operand::kSinks},
+            [=](float x) { return x * by; });
+  numbers("scale_other", "one over the scales of K and V", {Operand::kKScale, Operand::kVScale},
+          [](float x) { return 1 / x; });
 }
 
 void Misreadings::scales() {
@@ -243,11 +264,19 @@ void Misreadings::rows() {
     slots("slots_shifted", "slots in the opposite order", [](Slots& s) { std::reverse(s.begin(), s.end()); });
     // Decodes, extends and prefills each begin behind as many slots as there are requests before them. What
     // two rows are written to holds the later one.
-    std::vector<int32_t> from;
+    std::vector<int32_t> from, kinds;
     for (int32_t r = 0, before = 0, first = 0, row = 0, first_row = 0; r < p().requests; ++r) {
       const int32_t rows = given_.rows_of(r), kind = rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
       if (r == 0 || kind != before) before = kind, first = r, first_row = row;
-      for (int32_t i = 0; i < rows; ++i, ++row) from.push_back(first + row - first_row);
+      for (int32_t i = 0; i < rows; ++i, ++row)
+        from.push_back(first + row - first_row), kinds.push_back(kind);
+    }
+    for (int32_t kind = 0; kind < 3; ++kind) {
+      const char* who[] = {"rows of decodes", "rows of extends", "rows of prefills"};
+      slots("row_missing", (std::string(who[kind]) + " are not written").c_str(), [=](Slots& s) {
+        for (size_t row = 0; row < std::min(s.size(), kinds.size()); ++row)
+          if (kinds[row] == kind) s[row] = -1;
+      });
     }
     slots("slots_shifted", "slots counted in requests before decodes, extends and prefills", [=](Slots& s) {
       const Slots old = s;

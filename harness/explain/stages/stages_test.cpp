@@ -115,6 +115,8 @@ TEST(ExplainSteps, NameHowAWriteReadItsSlotsAndScales) {
       {"drawn2_one_row_unwritten", plain, "row_missing", "alone is not written"},
       {"drawn2_slots_backwards", plain, "slots_shifted", "slots in the opposite order"},
       {"drawn2_scales_exchanged", codes, "scale_other", "the scales of K and V exchanged"},
+      {"drawn3_rows_of_the_first", plain, "rows_shifted", "K and V of the first row for all"},
+      {"drawn3_scales_inverted", codes, "scale_other", "one over the scales"},
       {"drawn2_scale_of_first_head", codes, "scale_of_one", "k_scale and v_scale of the first entry"},
   };
   for (const auto& c : cases) {
