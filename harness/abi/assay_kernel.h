@@ -55,9 +55,9 @@ typedef struct assay_accumulator {
 enum assay_bias_form { ASSAY_BIAS_DISTANCE = 0, ASSAY_BIAS_COLUMN = 1 };
 
 /* A kernel's arithmetic() gets assay_default_arithmetic() filled in and changes what differs. Ops that
- * compute no scores read two fields: merge_states and reduce exp_relative_error (states are read and results
- * written in the formats of the problem), those that convert formats scaling_relative_error; op step that one
- * beside the rest, for what it writes to the cache. */
+ * compute no scores read few fields: merge_states and reduce exp_relative_error and merge_lse_format (states
+ * are read and results written in the formats of the problem), those that convert formats
+ * scaling_relative_error; op step that one beside the rest, for what it writes to the cache. */
 typedef struct assay_arithmetic {
   uint32_t struct_size;
   assay_accumulator qk, pv;
@@ -107,7 +107,11 @@ typedef struct assay_arithmetic {
                                of enum assay_request_class, requests all of whose keys in the cache are
                                read as a gather leaves them, rnd(fp32(code * scale)); of the others codes
                                are multiplied */
-  int32_t exp_poly_every;   /* every n-th key of a tile takes the polynomial below; 0 = none */
+  /* Keys n - 1, 2 n - 1, ... of every tile take the polynomial below, counted from the tile's first key and
+   * whatever a row sees; 0 = none. Tiles are those of order_declared, counted from the request's first key,
+   * also where a part begins inside one (decode_splitkv). Without order_declared any key may take it. Counted
+   * otherwise: the larger of the two errors as exp_relative_error, and 0 here. */
+  int32_t exp_poly_every;
   double exp_poly_relative_error;
   /* Data ops: relative error of x / scale, of max|x| / 127 and of code * scale before they are rounded
    * to the result's format. 0 = rounded correctly to fp32 (one IEEE division or product): then every code and
@@ -139,7 +143,7 @@ typedef struct assay_arithmetic {
                                 elsewhere on its grid */
   int32_t partial_roundings; /* levels of merging: each stores O and LSE in the partial formats; 0 = 1 */
   int32_t split_interleaved; /* part s of S holds the tiles s, s + S, s + 2 S, ...; not with split_keys */
-  int32_t splits_vary;       /* any request may be cut into fewer parts than `splits`, or into none */
+  int32_t splits_vary;       /* 1: any request may be cut into fewer parts than `splits`, or into none */
   int32_t promote_every;     /* promote_pv after so many tiles of a part, as they are visited; 0 = each */
   /* step: bits of enum assay_request_class, the requests whose rows see new keys and values as they come in
    * dense_k and dense_v. The others see what lies in the cache, quantised where the cache is. */
@@ -167,6 +171,24 @@ typedef struct assay_arithmetic {
    * a row sees no key, it is multiplied by an exponential that is off by exp_relative_error at 0 too. Costs
    * as many times exp_relative_error as a part has tiles, and every statement about random errors. */
   int32_t rescale_inexact;
+  /* step, with splits_vary: bits of enum assay_request_class, the requests whose contexts go through a chain
+   * of chunks as chunk_metadata cuts them, the budget being divided among those of these classes that have a
+   * context: the result of each chunk is stored, merged with that of the chunks before and stored again; the
+   * new keys come last. `partial_roundings` is that of the longest chain. Requests of other classes have no
+   * chain: what of them is stored goes through `partial_roundings` less the chunks of the longest chain, plus
+   * one, levels. 0: where parts end is not said. */
+  int32_t chained_requests;
+  /* Weights relative to a log-sum-exp, in place of a maximum and a division by the sum of the same weights:
+   * the format that the LSE is rounded to before it is subtracted (FP32: as it was computed). NONE: not so.
+   * Which formula a kernel follows otherwise (one pass or two, natural or base 2, O divided at the end or
+   * weights before they meet O) is its own affair, of merges too, as long as what it divides by is the sum of
+   * what it weighed with.
+   * weights_lse_format: O = sum rnd(exp(x - LSE)) v, the LSE being that of a pass of its own, and scores
+   * perhaps computed anew: the LSE of the row, sums of parts being added as they are, or of each part, whose
+   * results are then merged. Without order_declared and row_sum_from_rounded_p.
+   * merge_lse_format: o = sum exp(lse_s - LSE) o_s of partial results, on every level of merging, the LSE
+   * being what the merge gives as its own. merge_states and reduce read it, too. */
+  int32_t weights_lse_format, merge_lse_format;
 } assay_arithmetic;
 
 /* What an undeclared kernel is judged by: sequential fp32 in any order, P kept in fp32, one pass over keys of

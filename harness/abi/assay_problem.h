@@ -40,7 +40,9 @@ enum assay_op {
    * merge_states: partial_o, partial_lse, cu_q [, sinks] -> o, lse. Every row and head is the merge of
    *   `states` partial results: w_s = exp(lse_s - M), o = sum w_s o_s / sum w_s, lse = M + ln(sum w_s). A
    *   state of lse -inf counts nothing, whatever its o holds (NaN included). All -inf: o = 0, lse = -inf.
-   *   With has_sinks the states come without the sink, and exp(sink - M) joins the sum once.
+   *   With has_sinks the states come without the sink, and exp(sink - M) joins the sum once. M is any number
+   *   that keeps exp in range, in any order; weights that are not divided by their sum are to be declared
+   *   (assay_arithmetic::merge_lse_format).
    * cache_write: dense_k, dense_v, slot_mapping, k_scale, v_scale -> k, v. Row t goes to its slot of the
    *   cache; a row of slot -1 is padding and goes nowhere. code = round(x / scale) to nearest even,
    *   saturated; int8 to -127..127. No scale: one rounding of x. Scale kind TOKEN_HEAD: scale = max|x| / the

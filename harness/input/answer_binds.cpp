@@ -59,6 +59,8 @@ bool answer_binds(const Problem& p, const assay_arithmetic& a) {
   // Codes of 8 bits that Q is cast to need not hold what it spells.
   if (a.q_replayed_format != ASSAY_FORMAT_NONE && format_is_quantized(a.q_replayed_format)) return false;
   if (a.p_roundings > 1) return false;  // rescaled in between, by factors that err
+  // What an LSE loses as a number goes into every weight.
+  if (a.weights_lse_format != ASSAY_FORMAT_NONE || short_format(a.merge_lse_format)) return false;
   if (dyadic && (a.p_format == ASSAY_INT8 || a.q_rounding > 0 || a.q_rounding_absolute > 0 ||
                  a.q_replayed_format != ASSAY_FORMAT_NONE))
     return false;
@@ -87,7 +89,7 @@ bool answer_binds(const Problem& p, const assay_arithmetic& a) {
   worst += std::max(cut_of_row_sum, cut_off(a.pv, sum));
   if (a.p_format == ASSAY_FP32) worst += kUnit * matches / 2;
   if (a.splits > 1)
-    worst += std::max(1, a.partial_roundings) *
+    worst += std::max(1, a.partial_roundings) * (a.merge_lse_format != ASSAY_FORMAT_NONE ? 2 : 1) *
              (2 * a.exp_relative_error + 0x1p-19 + 2 * a.log_absolute_error + 20 * a.log_relative_error);
   // Dyadic: the maximum rises by a level at most so many times, and every factor errs anew.
   if (dyadic) worst += 9 * (a.exp_relative_error + 4 * kUnit);

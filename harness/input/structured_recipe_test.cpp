@@ -339,6 +339,13 @@ TEST(StructuredRecipe, BindsOnlyArithmeticThatReachesTheAnswer) {
   a.rescale_inexact = 1;
   EXPECT_FALSE(answer_binds(p, a));
   a.rescale_inexact = 0;
+  a.merge_lse_format = ASSAY_FP32;  // sixteen bits have room for it
+  EXPECT_TRUE(answer_binds(p, a));
+  a.merge_lse_format = ASSAY_BF16;
+  EXPECT_FALSE(answer_binds(p, a));
+  a.merge_lse_format = ASSAY_FORMAT_NONE, a.weights_lse_format = ASSAY_FP32;
+  EXPECT_FALSE(answer_binds(p, a));
+  a.weights_lse_format = ASSAY_FORMAT_NONE;
   p.o_format = ASSAY_FP32;
   EXPECT_FALSE(answer_binds(p, a));
   p.o_format = ASSAY_BF16;

@@ -105,6 +105,18 @@ TEST(ArithmeticWords, SayWhatIsRare) {
   cut.item_rows = 16, cut.shares = 132, cut.share_turns = 2;
   EXPECT_EQ(words(cut, p)["splits"],
             "up to 4 parts, of items of 16 rows, of 132 shares of all tiles, tiles dealt to 2");
+  assay_arithmetic chained = hopper_fp8();
+  chained.splits_vary = 1, chained.chained_requests = ASSAY_REQUEST_DECODE | ASSAY_REQUEST_EXTEND;
+  EXPECT_EQ(words(chained, p)["splits"],
+            "up to 4 parts, fewer for some requests, chains of chunks for decodes, extends");
+  EXPECT_EQ(arithmetic_json(p, chained)["chained_requests"], 3);
+  assay_arithmetic relative = default_arithmetic();
+  EXPECT_EQ(words(relative, p).count("weights of merges"), 0u);
+  EXPECT_EQ(arithmetic_json(p, relative)["weights_lse_format"], "none");
+  relative.weights_lse_format = ASSAY_FP32, relative.merge_lse_format = ASSAY_BF16;
+  EXPECT_EQ(words(relative, p)["P"], "fp32, relative to the LSE in fp32, undivided");
+  EXPECT_EQ(words(relative, p)["weights of merges"], "relative to the LSE in bf16, undivided");
+  EXPECT_EQ(arithmetic_json(p, relative)["merge_lse_format"], "bf16");
   for (const char* key : {"item_rows", "shares", "share_turns"})
     EXPECT_GT(arithmetic_json(p, cut)[key].get<double>(), 0) << key;
   const nlohmann::json j = arithmetic_json(p, a);

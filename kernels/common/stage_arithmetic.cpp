@@ -98,6 +98,7 @@ assay_arithmetic within_bounds(const StageCall& call) {
 void forget_order(assay_arithmetic& a) {
   if (a.splits > 1) a.splits_vary = 1;
   a.order_declared = 0, a.split_keys = 0, a.split_interleaved = 0;
+  a.chained_requests = 0;
   a.item_rows = a.shares = a.share_tiles = a.share_turns = 0;
 }
 
@@ -142,7 +143,7 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
   w.tile_reverse = a.tile_reverse != 0 && b.tile_reverse != 0;
   w.order_declared = 0;  // there is more than one
   w.splits = std::max(a.splits, b.splits);
-  w.split_keys = 0, w.split_interleaved = 0, w.splits_vary = 1;
+  w.split_keys = 0, w.split_interleaved = 0, w.splits_vary = 1, w.chained_requests = 0;
   w.item_rows = w.shares = w.share_tiles = w.share_turns = 0;
   w.p_format = coarser(a.p_format, b.p_format);
   w.p_truncated = a.p_truncated != 0 || b.p_truncated != 0;
@@ -150,6 +151,15 @@ assay_arithmetic widest(assay_arithmetic a, assay_arithmetic b) {
   // Sums of rounded and of exact P: room for one rounding more covers either.
   if (a.row_sum_from_rounded_p != b.row_sum_from_rounded_p && w.p_format != ASSAY_FP32)
     w.row_sum_from_rounded_p = 0, w.p_roundings = std::max(2, w.p_roundings + 1);
+  // Weights that are divided by their sum err by no more than those that are not, but stand elsewhere on P's
+  // grid.
+  w.weights_lse_format = coarser(a.weights_lse_format, b.weights_lse_format);
+  w.merge_lse_format = coarser(a.merge_lse_format, b.merge_lse_format);
+  if (w.weights_lse_format != ASSAY_FORMAT_NONE) {
+    if (w.row_sum_from_rounded_p != 0 || a.weights_lse_format != b.weights_lse_format)
+      w.p_roundings = std::max(2, w.p_roundings + 1);
+    w.row_sum_from_rounded_p = 0;
+  }
   w.p_offset_log2 = std::min(a.p_offset_log2, b.p_offset_log2);
   w.p_int8_tile_max = a.p_int8_tile_max != 0 && b.p_int8_tile_max != 0;
   w.dequant_format =
@@ -193,11 +203,12 @@ assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
   all.scaling_relative_error = 0;
   bool first = true, inner_step = false;
   double exp_of_merge = 0, gather_error = 0;
+  int32_t lse_of_merge = ASSAY_FORMAT_NONE;
   for (const StageCall& call : calls.calls()) {
     const assay_kernel& k = *call.kernel;
     assay_arithmetic own = call.bounded && attends(k.op) ? within_bounds(call) : asked(k, call.problem);
     read_as_step(own, call, step);
-    if (k.op == ASSAY_OP_STEP && own.splits_vary > 1) own.splits_vary = 1;  // a chain among its own requests
+    if (k.op == ASSAY_OP_STEP) own.chained_requests = 0;  // a chain among its own requests
     // New keys of a step may lie beside the cache, without its scales, and another stage takes them.
     if (own.q_replayed_scales != 0) forget_replay(own);
     if (attends(k.op) || k.op == ASSAY_OP_STEP) {  // a step within a step attends, and writes
@@ -211,11 +222,13 @@ assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
       gather_error = std::max(gather_error, own.scaling_relative_error);
     } else if (k.op == ASSAY_OP_MERGE_STATES || k.op == ASSAY_OP_REDUCE) {
       exp_of_merge = std::max(exp_of_merge, own.exp_relative_error);
+      lse_of_merge = coarser(lse_of_merge, own.merge_lse_format);
     } else if (k.op == ASSAY_OP_CACHE_WRITE || k.op == ASSAY_OP_QUANTIZE_INT8) {
       all.scaling_relative_error = std::max(all.scaling_relative_error, own.scaling_relative_error);
     }
   }
   all.exp_relative_error = std::max(all.exp_relative_error, exp_of_merge);
+  all.merge_lse_format = coarser(all.merge_lse_format, lse_of_merge);
   all.dense_new_keys = calls.dense_new_keys;
   if (calls.cast_q != ASSAY_FORMAT_NONE) all.q_replayed_format = calls.cast_q, all.q_replayed_factor = 1;
   // A step says by classes of requests which keys are repeated, a stage that attends says it of all it reads.
@@ -237,7 +250,7 @@ assay_arithmetic arithmetic_of(Calls& calls, const assay_problem& step) {
     all.partial_roundings = calls.levels + (inner ? std::max(1, all.partial_roundings) : 0);
     all.splits = std::max(1, all.splits) * calls.parts;
     all.split_keys = 0, all.split_interleaved = 0, all.order_declared = 0;
-    all.splits_vary = 1 + (chain ? 2 * calls.chained : 0);
+    all.splits_vary = 1, all.chained_requests = chain ? calls.chained : 0;
     all.item_rows = all.shares = all.share_tiles = all.share_turns = 0;
     if (exp_of_merge > 0) all.exp_instruction = nullptr;
   }

@@ -154,7 +154,7 @@ TEST(StageArithmetic, OfChunksSaysWhoseContextsAreCut) {
   const auto chained = [](const Pipeline& pipeline, Declaration stages, const std::vector<int32_t>& keys) {
     Step step(pipeline, stages, {1, 9, 40}, keys);
     step.p.token_budget = 16;
-    return step.declared().splits_vary >> 1;
+    return step.declared().chained_requests;
   };
   EXPECT_EQ(chained(kMlaPrefill, in_tiles_of_16, {50, 60, 100}), ASSAY_REQUEST_ANY);
   EXPECT_EQ(chained(kAiterFa, in_tiles_of_16, {50, 60, 100}), ASSAY_REQUEST_EXTEND);
@@ -162,7 +162,38 @@ TEST(StageArithmetic, OfChunksSaysWhoseContextsAreCut) {
   EXPECT_EQ(chained(kMlaPrefill, in_tiles_of_16, {1, 9, 40}), 0);
   Step window(kAiterFa, in_tiles_of_16, {9, 40}, {60, 100});
   window.p.window_left = 20;
-  EXPECT_LE(window.declared().splits_vary, 1);
+  EXPECT_EQ(window.declared().chained_requests, 0);
+}
+
+// What stages weigh relative to an LSE a step does, too: its merges as they say it, and the keys of its
+// parts.
+TEST(StageArithmetic, OfWeightsRelativeToAnLseIsThatOfTheStages) {
+  const auto two_passes = [](const assay_problem&, assay_arithmetic& a) {
+    a.p_format = ASSAY_BF16, a.weights_lse_format = ASSAY_FP32;
+  };
+  Step step(kMlaPrefill, in_tiles_of_16, {1, 9, 40}, {50, 60, 100});
+  step.p.token_budget = 16;
+  EXPECT_EQ(step.declared().merge_lse_format, ASSAY_FORMAT_NONE);
+  step.fakes[ASSAY_OP_MERGE_STATES].arithmetic = [](const assay_kernel*, const assay_problem*,
+                                                    assay_arithmetic* a) -> int {
+    a->merge_lse_format = ASSAY_FP32;
+    return ASSAY_OK;
+  };
+  EXPECT_EQ(step.declared().merge_lse_format, ASSAY_FP32);
+  EXPECT_EQ(step.declared().weights_lse_format, ASSAY_FORMAT_NONE);
+  Step again(kMlaPrefill, two_passes, {1, 9, 40}, {50, 60, 100});
+  EXPECT_EQ(again.declared().weights_lse_format, ASSAY_FP32);
+  EXPECT_EQ(again.declared().order_declared, 0);
+
+  // A stage that divides beside one that does not: the latter covers both, at any place of P's grid.
+  assay_arithmetic divided = assay_default_arithmetic(), undivided = divided;
+  divided.p_format = undivided.p_format = ASSAY_BF16;
+  divided.row_sum_from_rounded_p = 1;
+  undivided.weights_lse_format = ASSAY_FP16;
+  const assay_arithmetic both = widest(divided, undivided);
+  EXPECT_EQ(both.weights_lse_format, ASSAY_FP16);
+  EXPECT_EQ(both.row_sum_from_rounded_p, 0);
+  EXPECT_GE(both.p_roundings, 2);
 }
 
 // The keys that a window shows are gathered, so tiles begin where it does.

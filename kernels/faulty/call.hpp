@@ -40,6 +40,7 @@ struct Resolved {
   bool sink_tops_parts = false;  // the sink starts the maximum of every part, and joins in the merge
   int32_t p_roundings = 1;
   bool bias_by_column = false;
+  int32_t weights_lse_format = ASSAY_FORMAT_NONE;  // see Arithmetic
   bool v_scale_in_p = false;  // V's codes are the operands, a key's scale multiplies P before it is rounded
 };
 Resolved resolve(const Arithmetic&, const assay_problem&);

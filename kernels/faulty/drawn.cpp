@@ -165,6 +165,22 @@ void draw_scaled(Choice c, Arithmetic& a) {
   if (c.chance(0.3) && a.split_keys == 0 && !a.undeclared.tile) a.tile_keys = 1 + c.below(8);
 }
 
+// Weights that nothing is divided by: of keys, of merges, of both.
+void draw_lse(Choice c, Arithmetic& a) {
+  const bool keys = c.chance(0.6), merges = !keys || c.chance(0.2);
+  const auto format = [&] {
+    return c.one_of<int32_t>({ASSAY_FP32, ASSAY_FP32, ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
+  };
+  if (keys) {
+    a.weights_lse_format = format();
+    a.row_sum_from_rounded_p = a.sum_by_unit = false;
+    if (c.chance(0.5)) a.wide.p_format = ASSAY_FP32, a.wide.pv = lanes(c);
+  }
+  if (!merges) return;
+  a.merge_lse_format = format();
+  if (a.splits == 1 && a.split_keys == 0) a.splits = 2 + c.below(7);
+}
+
 }  // namespace
 
 Arithmetic drawn_arithmetic(int32_t number) {
@@ -204,7 +220,10 @@ Arithmetic drawn_arithmetic(int32_t number) {
   a.sink_in_parts = more.chance(0.7);
   a.rescale_inexact = more.chance(0.2);
   if (a.rescale_inexact && a.exp_form == ErrorForm::kTable) a.exp_form = ErrorForm::kLow;  // exact at 0
-  if (number >= kDrawnWithScales) draw_scaled(Choice(number, 12), a);
+  if (number >= kDrawnWithLse)
+    draw_lse(Choice(number, 13), a);
+  else if (number >= kDrawnWithScales)
+    draw_scaled(Choice(number, 12), a);
   return a;
 }
 

@@ -11,8 +11,9 @@ namespace assay_faulty {
 
 // Numbers from kDrawnWithItems on also cut parts from what rows see, and so on (drawn.cpp): what the model
 // did not know when the numbers before them were drawn. Those from kDrawnWithScales on are matrix units that
-// take V's scales of tokens into a P of any format.
-inline constexpr int32_t kDrawnWithItems = 4096, kDrawnWithScales = 6144, kDrawnVariants = 6400;
+// take V's scales of tokens into a P of any format, from kDrawnWithLse on weights are relative to an LSE.
+inline constexpr int32_t kDrawnWithItems = 4096, kDrawnWithScales = 6144, kDrawnWithLse = 6400,
+                         kDrawnVariants = 6912;
 
 Arithmetic drawn_arithmetic(int32_t number);
 

@@ -75,11 +75,17 @@ TEST(Drawn, StayWhatTheyAre) {
           static_cast<uint64_t>(x.rescale_inexact) * 5 + static_cast<uint64_t>(x.sink_in_parts);
   }
   EXPECT_EQ(sum, 13412794076202490833u);
-  for (int32_t i = kDrawnWithScales; i < kDrawnVariants; ++i) {
+  for (int32_t i = kDrawnWithScales; i < kDrawnWithLse; ++i) {
     const Arithmetic x = drawn_arithmetic(i);
     sum = sum * 31 + static_cast<uint64_t>(x.wide.p_format) * 7 + static_cast<uint64_t>(x.tile_keys);
   }
   EXPECT_EQ(sum, 8630683548094029986u);
+  for (int32_t i = kDrawnWithLse; i < kDrawnVariants; ++i) {
+    const Arithmetic x = drawn_arithmetic(i);
+    sum = sum * 31 + static_cast<uint64_t>(x.weights_lse_format) * 7 +
+          static_cast<uint64_t>(x.merge_lse_format) * 3 + static_cast<uint64_t>(x.splits);
+  }
+  EXPECT_EQ(sum, 12566867028772843027u);
 }
 
 // Every field of the declaration that the model knows is drawn, and declared by somebody.
@@ -108,7 +114,8 @@ TEST(Drawn, UseTheWholeDeclaration) {
 TEST(Drawn, DeclareEveryFieldUnderEveryMask) {
   const std::map<std::string, const char*> never = {{"instructions", "names of a device's instructions"},
                                                     {"growth", "follows from the others"},
-                                                    {"dequant_replayed", "as dequant_format"}};
+                                                    {"dequant_replayed", "as dequant_format"},
+                                                    {"chained_requests", "of steps, which are not drawn"}};
   // Columns are distances only where no row sees a key behind its own.
   const auto impossible = [](const std::string& field, const std::string& mask) {
     return field == "bias_form" && (mask == "mask=full" || mask == "mask=tree");
@@ -202,6 +209,14 @@ const Saying kSayings[] = {
      "paged h=2 d=32 out=fp32 sinks=on batch=1q3s300 seed=17",
      {.tile_keys = 16, .splits = 3, .sink_first = true},
      with({.tile_keys = 16, .splits = 3, .sink_first = true}, [](Arithmetic& a) { a.sink_in_parts = true; })},
+    {"weights_lse_format",
+     "paged h=2 d=32 out=fp32 batch=1q3s300 seed=18",
+     {.tile_keys = 16},
+     with({.tile_keys = 16}, [](Arithmetic& a) { a.weights_lse_format = ASSAY_FP32; })},
+    {"merge_lse_format",
+     "paged h=2 d=32 out=fp32 batch=1q3s300 seed=19",
+     {.tile_keys = 16, .splits = 3},
+     with({.tile_keys = 16, .splits = 3}, [](Arithmetic& a) { a.merge_lse_format = ASSAY_FP32; })},
     {"q_times_log2e", "paged h=2 d=32 batch=1q3s300 seed=10",
      with({}, [](Arithmetic& a) { a.q_replayed = true; }),
      with({}, [](Arithmetic& a) { a.q_replayed = a.q_times_log2e = true; })},

@@ -34,6 +34,8 @@ std::span<const Row> state_faults();
 // Shown by single recipes of the inputs alone (codes, steep): the catalogue, in which every fault walks line
 // by line until it is found, is no place for them.
 std::span<const Row> rare_faults();
+// Of an arithmetic that only large scores and fp32 results show; not of the catalogue either.
+std::span<const Row> lse_faults();
 std::span<const Row> boundary_faults();  // of several stages
 std::span<const Row> path_faults();      // of several stages
 

@@ -32,6 +32,14 @@ int64_t inside(int64_t offset, const assay_tensor& t) {
   return offset >= 0 && offset <= last ? offset : ((offset % (last + 1)) + last + 1) % (last + 1);
 }
 
+// What weights of parts are relative to that are not divided by their sum; false: they are.
+bool by_lse(const Call& c, float& lse) {
+  const int32_t format = format_or(c.sw.merging_lse_format, c.arithmetic.merge_lse_format);
+  if (format == ASSAY_FORMAT_NONE) return false;
+  lse = static_cast<float>(rounded(lse, format));
+  return true;
+}
+
 float weight_of(const Call& c, float lse, float top) {
   if (lse == kMinusInf) return 0.0f;
   return exp2_one((lse - top) * (c.sw.merge_base2 ? 1.0f : kLog2E), c.arithmetic.exponential());
@@ -84,13 +92,15 @@ void merge_pairs(const Call& c, Partials& from, int stream) {
       for (int i = 0; i < pair; ++i) top = std::max(top, from.lse_of(stream, 2 * s + i));
       for (int i = 0; i < pair && top != kMinusInf; ++i)
         sum += weight[i] = weight_of(c, from.lse_of(stream, 2 * s + i), top);
+      const double log_sum = log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
+      float whole = top + static_cast<float>(log_sum);
+      const bool undivided = top != kMinusInf && by_lse(c, whole);
       std::fill(o.begin(), o.end(), 0.0f);
       for (int i = 0; i < pair; ++i) {
         const float* part = from.o_of(stream, 2 * s + i);
-        const float w = weight[i] / sum;
+        const float w = undivided ? weight_of(c, from.lse_of(stream, 2 * s + i), whole) : weight[i] / sum;
         for (int d = 0; weight[i] != 0 && d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
       }
-      const double log_sum = log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
       keep_part(c, from, stream, s, o.data(),
                 top == kMinusInf ? kMinusInf : top + static_cast<float>(log_sum));
     }
@@ -156,7 +166,13 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
     if (sw.merge_uniform && lse[s] != kMinusInf) weight[s] = 1.0f;
     sum += weight[s];
   }
-  const float inverse = sw.not_normalised ? 1.0f : 1.0f / sum;
+  const double log_sum = sw.merge_base2 ? std::log2(static_cast<double>(sum))
+                                        : log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
+  float inverse = sw.not_normalised ? 1.0f : 1.0f / sum;
+  if (float whole = top + static_cast<float>(log_sum); by_lse(c, whole)) {
+    inverse = 1.0f;
+    for (int s = 0; s < parts; ++s) weight[s] = weight_of(c, lse[s], whole);
+  }
   if (sw.workspace_as_state && c.tensors->workspace.data != nullptr)
     for (int d = 0; d < dims; ++d)
       o[d] = static_cast<const float*>(c.tensors->workspace.data)[d % kWorkspaceFloats];
@@ -167,8 +183,6 @@ float merge_parts(const Call& c, Partials& from, int stream, const Stream& row, 
     if (sw.merge_stride_of_qk && s >= 2) part = from.displaced(stream, s, c.p().head_dim_qk - dims);
     for (int d = 0; d < dims; ++d) o[d] = std::fmaf(w, part[d], o[d]);
   }
-  const double log_sum = sw.merge_base2 ? std::log2(static_cast<double>(sum))
-                                        : log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative);
   if (sw.lse_of_split && with_keys > 1)
     for (int s = 0; s < parts; ++s)
       if (lse[s] != kMinusInf && (s + 1 == parts || lse[s + 1] == kMinusInf)) return lse[s];

@@ -65,6 +65,9 @@ class Runner {
   void block(int r, int32_t g, const std::vector<int32_t>& heads, int32_t from, int32_t end) {
     prepare(r, g, heads, from, end);
     for (int s = 0; s < static_cast<int>(parts_.size()); ++s) part(r, g, s);
+    const int32_t format = c_.sw.weighing_lse_format != ASSAY_FORMAT_NONE ? c_.sw.weighing_lse_format
+                                                                          : c_.how.weights_lse_format;
+    if (format != ASSAY_FORMAT_NONE) return weigh_again(r, g, format);
     for (size_t i = 0; i < streams_.size(); ++i) {
       // Backwards where a store runs into the next head, which must have been stored by then to suffer.
       const size_t n = c_.sw.o_width_of_qk ? streams_.size() - 1 - i : i;
@@ -105,10 +108,8 @@ class Runner {
     for (size_t n = 0; n < streams_.size(); ++n)
       start_stream(c_, streams_[n], sums_.data() + n * sums_stride_);
     const Part& part = parts_[s];
-    const int32_t count = part.count();
-    for (int32_t i = 0; i < count; ++i)
-      tile(r, g, part.first_tile + (c_.arithmetic.reverse ? count - 1 - i : i) * part.step);
-    if (c_.sw.split_overlap_keys > 0 && count > 0 && s + 1 < static_cast<int>(parts_.size()))
+    tiles(r, g, part);
+    if (c_.sw.split_overlap_keys > 0 && part.count() > 0 && s + 1 < static_cast<int>(parts_.size()))
       overlap(r, g, part.end_tile);
     const bool only = parts_.size() == 1;
     for (size_t n = 0; n < streams_.size(); ++n) {
@@ -123,6 +124,34 @@ class Runner {
       streams_[n].parts_with_keys += has_keys ? 1 : 0;
       keep_part(c_, partials_, static_cast<int>(n), s, o, lse);
     }
+  }
+
+  void tiles(int r, int32_t g, const Part& part) {
+    const int32_t count = part.count();
+    for (int32_t i = 0; i < count; ++i)
+      tile(r, g, part.first_tile + (c_.arithmetic.reverse ? count - 1 - i : i) * part.step);
+  }
+
+  // The first pass was for the LSE. Now weights are relative to it, and parts are added.
+  void weigh_again(int r, int32_t g, int32_t format) {
+    std::vector<float> lse(streams_.size()), all(streams_.size() * o_stride_, 0.0f);
+    for (size_t n = 0; n < streams_.size(); ++n) {
+      lse[n] = merge_parts(c_, partials_, static_cast<int>(n), streams_[n], o_.data());
+      streams_[n].weighed = true, streams_[n].lse = static_cast<float>(rounded(lse[n], format));
+    }
+    for (const Part& part : parts_) {
+      for (size_t n = 0; n < streams_.size(); ++n)
+        start_stream(c_, streams_[n], sums_.data() + n * sums_stride_);
+      tiles(r, g, part);
+      for (size_t n = 0; n < streams_.size(); ++n) {
+        float* o = sums_.data() + n * sums_stride_;
+        finish_weighed(c_, r, g, o);
+        if (parts_.size() > 1) round_all(o, c_.p().head_dim_v, c_.arithmetic.partial_format);
+        for (int32_t d = 0; d < c_.p().head_dim_v; ++d) all[n * o_stride_ + d] += o[d];
+      }
+    }
+    for (size_t n = 0; n < streams_.size(); ++n)
+      write_result(c_, r, streams_[n], all.data() + n * o_stride_, lse[n]);
   }
 
   // A part whose partial result stays as another row, or nobody, left it.

@@ -93,6 +93,9 @@ struct Arithmetic {
   int32_t item_rows = 0, shares = 0, share_tiles = 0, share_turns = 1;
   bool rescale_inexact = false;  // a maximum that stays multiplies by the exponential of 0 all the same
   bool sink_in_parts = false;    // with sink_first: the sink starts the maximum of every part
+  // P = exp(x - LSE) in a second pass, and weights exp(lse_s - LSE) of parts, undivided: the format in which
+  // the LSE is subtracted; NONE: not so.
+  int32_t weights_lse_format = ASSAY_FORMAT_NONE, merge_lse_format = ASSAY_FORMAT_NONE;
   Undeclared undeclared{};
   Exponential exponential() const { return {exp_error, exp_poly_every, exp_form}; }
 };
@@ -129,6 +132,8 @@ enum Sides : int8_t { kOfQ = 1, kOfK = 2, kOfV = 4 };
 enum class HeadMap : int8_t { kRight, kModulo, kPowerOfTwo };
 
 struct Switches {
+  // Of the LSE that weights of keys, and of parts, are relative to, whatever is declared.
+  int32_t weighing_lse_format = ASSAY_FORMAT_NONE, merging_lse_format = ASSAY_FORMAT_NONE;
   // metadata
   QStart q_start = QStart::kRight;
   int32_t kv_len_delta = 0;         // slots behind the last key that single rows and full masks see

@@ -128,6 +128,9 @@ Resolved resolve(const Arithmetic& a, const assay_problem& p) {
   // One lane of the sixteen a row sum runs in, their folding, and the sink.
   r.row_sum_chain = std::min(part_tiles, tiles) * ceil_div(a.tile_keys, a.sum_lanes) + 5;
   if (a.sum_by_unit && r.pv.kind == ASSAY_ACC_BLOCK) r.row_sum = r.pv;
+  // A row sum of rounded P is of P against a maximum.
+  if (!a.row_sum_from_rounded_p && r.row_sum.kind != ASSAY_ACC_BLOCK)
+    r.weights_lse_format = a.weights_lse_format;
   // Not `parts` of this batch: a request's bits follow from its own length.
   r.sink_first = a.sink_first && a.splits == 1 && a.split_keys == 0;
   r.sink_tops_parts = a.sink_first && a.sink_in_parts && !r.sink_first;
@@ -187,6 +190,8 @@ assay_arithmetic declared_arithmetic(const Arithmetic& a, const assay_problem& p
   d.order_declared = 1;
   d.sink_first = r.sink_first || r.sink_tops_parts;
   d.rescale_inexact = a.rescale_inexact;
+  d.weights_lse_format = r.weights_lse_format, d.merge_lse_format = a.merge_lse_format;
+  if (r.weights_lse_format != ASSAY_FORMAT_NONE) d.order_declared = 0;
   if (a.item_rows > 0)
     d.item_rows = a.item_rows, d.shares = a.shares, d.share_tiles = a.share_tiles,
     d.share_turns = a.shares > 0 ? a.share_turns : 0;

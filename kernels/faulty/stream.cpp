@@ -280,6 +280,18 @@ void add_weights(const Call& c, int lo, int hi, Stream& stream, Scratch& s) {
   stream.sum[0] = sums[0];
 }
 
+// Row sums and scales of V and of P's codes, all that is outside of the second product.
+void scale_result(const Call& c, int request, int32_t kv_head, float inverse, float* o) {
+  const int dims = c.p().head_dim_v;
+  if (p_format_of(c) == ASSAY_INT8 && !c.how.p_tile_max) inverse *= 1.0f / 127.0f;
+  if (results_scaled_by_channel(c)) {
+    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * result_scale(c, request, kv_head, d);
+  } else {
+    const float scale = result_scale(c, request, kv_head, 0);
+    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * scale;
+  }
+}
+
 }  // namespace
 
 bool natural_scores(const Call& c) {
@@ -370,6 +382,7 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   const bool masked_too = takes_masked_lanes(c);
   const int lo = masked_too ? t.loaded : std::max(t.loaded, stream.seen.begin - t.first);
   const int hi = masked_too ? t.end : std::min(t.end, stream.seen.end - t.first);
+  if (lo >= hi && stream.weighed) return;
   if (lo >= hi) return stand(c, stream, o, padded(c.p().head_dim_v));
   const int from = lo / kColumns * kColumns;
   dot_products(c, q, q_exponent, from, padded(hi) - from, s);
@@ -388,9 +401,10 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   if (c.sw.max_of_first_tile && stream.tiles > 0) tile_maximum = std::min(tile_maximum, stream.maximum);
   ++stream.tiles;
   const float factor = log2_factor(c, stream);
-  advance_maximum(c, stream, tile_maximum, factor, o, padded(c.p().head_dim_v));
+  if (!stream.weighed) advance_maximum(c, stream, tile_maximum, factor, o, padded(c.p().head_dim_v));
 
-  const float bias = p_offset_of(c) - stream.maximum * factor;
+  const float against = stream.weighed ? stream.lse * static_cast<float>(kLog2E) : stream.maximum * factor;
+  const float bias = p_offset_of(c) - against;
   for (int w = lo; w < hi; ++w) s.argument[w] = std::fmaf(s.score[w], factor, bias);
   float* p = s.weight.data();
   Exponential exponential = c.arithmetic.exponential();
@@ -431,6 +445,11 @@ void visit_tile(const Call& c, int request, Stream& stream, const float* q, cons
   add_values(c, stream, lo, hi, unit, o, s);
 }
 
+void finish_weighed(const Call& c, int request, int32_t kv_head, float* o) {
+  if (c.how.promote_every > 1) promote(o, padded(c.p().head_dim_v));
+  scale_result(c, request, kv_head, std::exp2(-p_offset_of(c)), o);
+}
+
 float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& stream, bool last_part,
                     float* o) {
   float sums[16];
@@ -459,14 +478,7 @@ float finish_stream(const Call& c, int request, int32_t kv_head, const Stream& s
       maximum = sink;
     }
   }
-  float inverse = c.sw.not_normalised ? 1.0f : reciprocal(c, sum);
-  if (p_format_of(c) == ASSAY_INT8 && !c.how.p_tile_max) inverse *= 1.0f / 127.0f;
-  if (results_scaled_by_channel(c)) {
-    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * result_scale(c, request, kv_head, d);
-  } else {
-    const float scale = result_scale(c, request, kv_head, 0);
-    for (int d = 0; d < dims; ++d) o[d] = o[d] * inverse * scale;
-  }
+  scale_result(c, request, kv_head, c.sw.not_normalised ? 1.0f : reciprocal(c, sum), o);
   const double log_sum =
       log_of(sum, c.arithmetic.log_absolute, c.arithmetic.log_relative) - static_cast<double>(offset) * kLn2;
   if (c.sw.lse == Lse::kIgnoresMax) return static_cast<float>(log_sum);

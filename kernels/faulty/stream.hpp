@@ -31,6 +31,8 @@ struct Stream {
   int32_t tiles = 0;    // met in this part
   float shift = 0;      // by how much all scores are too large: a bias added by column
   int32_t parts_with_keys = 0;
+  bool weighed = false;  // the second pass: P is relative to `lse`, larger by `shift`
+  float lse = 0;
 };
 
 // Scratch of a call; sized once.
@@ -61,5 +63,8 @@ void visit_tile(const Call&, int request, Stream&, const float* q, const int16_t
 // Normalised result and natural LSE of the part (larger by `shift`); -infinity where it saw nothing (then o
 // is left alone).
 float finish_stream(const Call&, int request, int32_t kv_head, const Stream&, bool last_part, float* o);
+
+// The second pass's sums as they are, what P was scaled by and V's scale apart.
+void finish_weighed(const Call&, int request, int32_t kv_head, float* o);
 
 }  // namespace assay_faulty

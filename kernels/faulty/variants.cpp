@@ -113,6 +113,12 @@ const Row kVariants[] = {
             {.tile_keys = 32, .splits = 8, .dequant = true, .exp_error = kEx2}),
     variant("q_prescaled", "softmax scale folded into Q and rounded to its format",
             {.q_prescaled = true, .exp_error = kEx2}),
+    variant("two_pass", "P = exp(x - LSE) in a second pass, undivided",
+            {.exp_error = kEx2, .weights_lse_format = ASSAY_FP32}),
+    variant("two_pass_lanes", "the same in fp32 lanes, five parts",
+            {.wide = kSixteenLanes, .tile_keys = 32, .splits = 5, .weights_lse_format = ASSAY_FP32}),
+    variant("split4_by_lse", "parts weigh exp(lse_s - LSE), undivided (vLLM's context parallelism)",
+            {.splits = 4, .exp_error = kEx2, .merge_lse_format = ASSAY_FP32}),
     variant("sink_first", "the sink starts the running maximum", {.sink_first = true, .exp_error = kEx2}),
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chain of partial results between the stages of a step (assay_arithmetic::splits_vary beyond 1): contexts
+// A chain of partial results between the stages of a step (assay_arithmetic::chained_requests): contexts
 // are cut as chunk_metadata cuts them, the result of each chunk is stored, merged with those before it and
 // stored again, and the new keys come last. Where chunks end is known, so what is rounded is, too
 // (BOUNDS.md, section 12), whatever order the keys of a chunk have.
@@ -32,8 +32,9 @@ struct MergeLevels {
   int64_t all = 0, rounded = 0;
 };
 
-// splits_vary: 1, and twice the classes of requests (enum assay_request_class) that have a chain.
-inline int32_t chained_classes(const assay_arithmetic& a) { return a.splits > 1 ? a.splits_vary >> 1 : 0; }
+inline int32_t chained_classes(const assay_arithmetic& a) {
+  return a.splits > 1 && a.splits_vary != 0 ? a.chained_requests : 0;
+}
 
 // Those of a batch. The problem is kept by reference.
 class Chains {

@@ -23,7 +23,7 @@ assay_arithmetic chained(int32_t levels, int32_t classes) {
   assay_arithmetic a = default_arithmetic();
   a.pv = a.qk = {ASSAY_ACC_FMA, 16, 0, 23}, a.row_sum_chain = 16;
   a.splits = levels + 1, a.partial_roundings = levels, a.partial_format = ASSAY_BF16;
-  a.splits_vary = 1 + 2 * classes;
+  a.splits_vary = 1, a.chained_requests = classes;
   return a;
 }
 

@@ -2,14 +2,13 @@
 // One loop over rows and heads, one over keys for the errors of the scores, one over tiles in the declared
 // order for the rounding of P, one over dimensions for sums and bounds. Symbols are those of BOUNDS.md; this
 // is the form to trust, the matrix form (bounds.cpp) is tested against it.
-#include "reference/bounds/bounds_elementwise.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_blind.hpp"
+#include "reference/bounds/bounds_elementwise_row.hpp"
 #include "reference/bounds/bounds_finish.hpp"
 #include "reference/bounds/bounds_order.hpp"
 #include "reference/bounds/bounds_rows.hpp"
@@ -19,408 +18,225 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
+namespace elementwise {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // Pieces in which an undeclared order is estimated; the matrix form uses the same.
 constexpr int64_t kEstimateKeys = 256;
 
-using elementwise::Key;
-using elementwise::keys_of;
-
-class Row {
- public:
-  Row(const Problem& p, const OperandReader& operands, const ErrorModel& model, const KeyOrder& order,
-      RowId id, int32_t head)
-      : p_(p), operands_(operands), model_(model), order_(order), id_(id), head_(head) {}
-
-  // False when there is nothing to bound: no key and no sink.
-  bool prepare() {
-    const int32_t dequant = replayed_dequant(model_.arithmetic());
-    scores_ = row_scores(p_, operands_, id_, head_, &model_.arithmetic());
-    sink_ = p_.sinks ? operands_.sink(head_) : -kInf;
-    if (scores_.keys == 0 && !p_.sinks) return false;
-    double sum = 0;
-    for (double x : scores_.x) top_key_ = std::max(top_key_, x);
-    m_ = std::max(top_key_, sink_);
-    for (double x : scores_.x) sum += std::exp(x - m_);
-    if (p_.sinks) sum += std::exp(sink_ - m_);
-    row_.lse = m_ + std::log(sum);
-    row_.keys = scores_.keys > 0, row_.count = scores_.keys;
-    row_.shift = column_shift(p_, model_.arithmetic(), id_,
-                              p_.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands_.alibi_slope(head_));
-    row_.top =
-        std::max(row_.keys ? std::fabs(top_key_) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
-    for (size_t i = 0; i < scores_.x.size(); ++i) {
-      if (scores_.x[i] == -kInf) continue;
-      Key key;
-      key.index = scores_.begin + static_cast<int64_t>(i);
-      key.x = scores_.x[i];
-      key.p = std::exp(key.x - row_.lse);
-      key.v.resize(p_.head_dim_v);
-      operands_.v(id_.request, static_cast<int32_t>(key.index), head_ / p_.group(), key.v.data());
-      round_all(dequant, p_.head_dim_v, key.v.data());
-      for (double value : key.v) row_.v_max = std::max(row_.v_max, std::fabs(value));
-      if (const SmallestNormal& normal = model_.v_normal(); normal.value > 0)
-        row_.v_normal = std::max(
-            row_.v_normal, normal.value * (normal.scaled ? operands_.v_scale_size(
-                                                               id_.request, static_cast<int32_t>(key.index),
-                                                               head_ / p_.group())
-                                                         : 1));
-      dealt_.add(key.index, key.v.data());
-      keys_.push_back(std::move(key));
-    }
-    score_errors();
-    visit_tiles();
-    row_sums();
-    return true;
-  }
-
-  const RowFacts& facts() const { return row_; }
-  const ErrorTerms& terms() const { return t_; }
-  const RandomTerms& random() const { return z_; }
-  double growth() const { return t_.growth; }
-  double largest() const {
-    double k_norm = 0;
-    for (double a : scores_.a) k_norm = std::max(k_norm, a);  // sum |q k| itself: ||q|| taken as 1
-    return model_.largest_sum(1, k_norm, scores_.keys, scores_.k_max, row_.v_max, row_.stored_lse());
-  }
-
-  ChannelFacts<double> channel(int32_t d) const {
-    const bool joint = model_.rounded_row_sum();
-    ChannelFacts<double> c;
-    for (const Key& k : keys_)
-      c.o += k.p * k.v[d], c.replayed += k.replayed * k.v[d], c.known += k.known ? k.p * k.v[d] : 0;
-    if (joint) c.replayed /= row_.replayed_sum;
-    for (const Key& k : keys_) {
-      const double size = std::fabs(k.v[d]), from_o = std::fabs(k.v[d] - c.o);
-      const double rounded = joint ? from_o : size,
-                   moved = moved_by_weights(model_, row_, from_o, size, std::fabs(c.o));
-      c.mass += k.p * size, c.second += k.p * size * size;
-      c.exponent += k.p * k.hard * from_o;
-      c.spread += k.p * from_o;
-      c.exponential += k.p * k.eps * moved, c.systematic += k.p * k.systematic * moved;
-      c.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta) * from_o * from_o;
-      c.rounding += k.h * (1 + k.hard) * rounded;
-      c.rounding_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
-      c.rounding_biased += k.h_biased * rounded;
-      if (k.heavy) c.heavy += k.h_random * rounded;
-      if (!k.heavy) c.light_variance += k.h_random * k.h_random * k.alike * rounded * rounded;
-      if (!row_.declared) c.updated += k.p * k.updates * from_o;
-      c.flips += k.flip * (joint ? std::fabs(k.v[d] - c.replayed) : size);
-      c.flip_square += k.alike * k.flip * k.flip * k.v[d] * k.v[d];
-    }
-    if (p_.sinks) {
-      // The sink is a key with v = 0.
-      const double size = std::fabs(c.o);
-      c.exponent += sink_p_ * sink_hard_ * size;
-      c.spread += sink_p_ * size;
-      if (!row_.declared) c.updated += sink_p_ * t_.updates * size;
-      c.exponential += sink_p_ * z_.eps * size;
-      c.systematic += sink_p_ * sink_systematic_ * size;
-      c.variance += sink_p_ * sink_p_ * sink_variance_ * size * size;
-    }
-    accumulate(d, c);
-    if (row_.chained) c.chain = elementwise::stored_in_chain(keys_, order_.chain(id_.request), d);
-    c.score_lean = elementwise::FollowedRow::score_lean(keys_, d, c.o);
-    c.sum_lean = followed_.sum_lean(keys_, d);
-    if (row_.heavy) c.group_variance = std::min(c.group_variance, followed_.sum_variance(d));
-    const double lean = dealt_.lean(d), share = model_.deals(row_.declared) ? dealt_.share(d) : 0;
-    c.dealt = c.mass * share, c.dealt_beyond = c.mass * std::max(0.0, share - lean);
-    c.swallowed = 2 * std::max(std::fabs(c.o), lean * c.mass);
-    if (row_.windows > 0) {
-      elementwise::look_at_order(keys_, spans_, window_, middle_, d, row_.windows, c);
-      c.signs =
-          std::max(c.signs, lean) + std::max(0.0, share - lean) + 2 * c.by_score / std::max(c.mass, 1e-300);
-      c.apart += square(sink_p_ * c.o), c.passed += square(sink_p_ * c.o * t_.updates);
-    }
-    return c;
-  }
-
- private:
-  void score_errors() {
-    shape_.keys = scores_.keys, shape_.span = scores_.span;
-    shape_.levels = order_.levels(id_.request);
-    shape_.top = row_.top;
-    shape_.lse_abs = std::fabs(row_.lse) + row_.shift;
-    shape_.shift = row_.shift;
-    shape_.query_sum = scores_.query_sum;
-    shape_.key_sum = scores_.key_sum;
-    shape_.q_repeats = scores_.q_repeats;
-    shape_.generic = scores_.order.generic();
-    shape_.corner =
-        std::fabs(p_.softmax_scale) *
-        aligned_subnormal(scores_.q_max, q_normal(model_, p_, operands_, id_, head_), scores_.k_max,
-                          elementwise::k_normal(model_, operands_, id_.request, head_ / p_.group(), keys_));
-    shape_.top_weight = std::exp(m_ - row_.lse);
-    elementwise::scale_losses(p_, operands_, id_, head_, keys_, scores_, shape_);
-    t_ = model_.terms(shape_);
-    for (Key& k : keys_) {
-      const size_t i = static_cast<size_t>(k.index - scores_.begin);
-      k.hard = elementwise::score_error(p_, t_, scores_, i, row_.shift);
-      slack_ = std::max(slack_, 2 * (k.hard + t_.score_fixed));
-    }
-    // The number of rescales needs the error of the scores, which does not depend on it.
-    shape_.updates = model_.updates(scores_.span, scores_.keys, scores_.x.data(),
-                                    static_cast<int64_t>(scores_.x.size()), slack_, p_.sinks);
-    shape_.slack = slack_;
-    t_ = model_.terms(shape_);
-    z_ = model_.random_terms(shape_, t_);
-    followed_.scores(keys_, scores_);
-    if (model_.coarse_scores()) elementwise::count_alike(keys_);
-    for (Key& k : keys_) {
-      const size_t i = static_cast<size_t>(k.index - scores_.begin);
-      const double s = std::fabs(scores_.s[i]), distance = m_ - k.x;
-      const double c2 = s * s + 2 * scores_.r[i] * scores_.r[i];
-      const double capped = p_.softcap > 0 ? std::fabs(k.x - scores_.bias[i]) : 0.0;
-      double slope = 1;
-      if (p_.softcap > 0) {
-        const double nearest = std::max(0.0, s - t_.dot * scores_.a[i] - t_.score * s) / p_.softcap;
-        slope = 1 - std::tanh(nearest) * std::tanh(nearest);
-      }
-      const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
-      k.systematic = z_.systematic(c2, s, capped, slope, k.cuts);
-      row_.most_systematic = std::max(row_.most_systematic, k.systematic);
-      k.delta *= slope;
-      k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;
-      row_.largest_random = std::max(row_.largest_random, k.error().most() - z_.farther * distance);
-      row_.distance += k.p * distance, row_.distance_square += k.p * distance * distance;
-      k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
-    }
-  }
-
-  // The declared order, or pieces in natural order: running maximum, rounding of P, prefix weights.
-  void visit_tiles() {
-    const assay_arithmetic& a = model_.arithmetic();
-    const PRounding& rounding = model_.p_rounding();
-    row_.declared = order_.declared(), row_.chained = static_cast<bool>(order_.chain(id_.request));
-    row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
-    row_.shifted = rounding.narrow && rounding.shifted_by(shared_error(z_, row_.largest_random));
-    const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
-    const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
-    const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
-    spans_ = order_.spans(id_, head_, begin, end, most);
-    const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
-    if (rounding.narrow && !model_.rounded_row_sum()) row_.heavy = elementwise::find_heavy(keys_, top_key_);
-    if (!row_.declared) elementwise::count_updates(keys_, slack, t_.updates, p_.sinks);
-    if (!keys_.empty() && model_.blind(row_.declared, t_.updates)) {
-      window_ = window_keys(p_.requests[id_.request].kv_len, a.splits);
-      row_.windows = windows_of(keys_.front().index, keys_.back().index, window_);
-      middle_ = rank_sums(scores_.x.data(), static_cast<int64_t>(scores_.x.size()), m_, 0, 0).middle;
-    }
-    followed_.start_leads(keys_, z_, row_.largest_random);
-    RunningMaximum maximum(a.rescale_lag_log2, start, slack);
-    followed_.start(shape_.span);
-    double before = 0, part_top = -kInf, left_behind = 0, most_left_behind = 0;
-    for (const KeySpan& span : spans_) {
-      if (span.begins_part) {
-        maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
-        before = left_behind = 0, part_top = -kInf;
-        followed_.begin_part();
-      }
-      auto [first, last] = keys_of(keys_, span);
-      double top = -kInf;
-      for (auto k = first; k != last; ++k) top = std::max(top, k->x);
-      const double stale = 1 + std::max(0.0, m_ - maximum.value());
-      if (row_.declared && maximum.advance(top) && first != last) {
-        first->rescaled = stale, row_.updated += before * stale, row_.updates += 1;
-        most_left_behind = std::max(most_left_behind, left_behind += stale);
-      }
-      if (maximum.ambiguous()) row_.replayed = false;
-      followed_.enter(first, last);
-      round_tile(first, last, row_.declared ? maximum.value() : m_, top);
-      part_top = std::max(part_top, top);
-      for (auto k = first; k != last; ++k) before += k->p;
-      if (span.ends_part) {
-        followed_.end_part();
-        row_.parts += part_top > -kInf;
-        part_distances_.push_back(part_top > -kInf ? std::min(m_ - part_top, kFar) : 0.0);
-        row_.part_distance += before * part_distances_.back() * part_distances_.back();
-      }
-      followed_.add(span, first, last,
-                    std::exp(row_.lse - (row_.declared ? maximum.value() : m_) + a.p_offset_log2 * M_LN2));
-    }
-    if (start > -kInf) row_.updated += std::exp(sink_ - row_.lse) * most_left_behind;
-    row_.part_distance = std::sqrt(row_.part_distance);
-    follow_sums();
-  }
-
-  // What the sums swallow and where near-equal weights round one way, in the pieces of the matrix form.
-  void follow_sums() {
-    lanes_.row_sum_lanes = model_.row_sum_lanes(shape_.span, shape_.keys);
-    lanes_.pv_lanes = model_.pv_lanes();
-    const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
-    double sum = 0;
-    std::vector<double> weights;  // against the row's maximum
-    for (const KeySpan& span : order_.spans(id_, head_, begin, end, kEstimateKeys)) {
-      if (span.begins_part) sum = 0;
-      auto [first, last] = keys_of(keys_, span);
-      weights.clear();
-      for (auto k = first; k != last; ++k) weights.push_back(std::exp(k->x - m_)), sum += weights.back();
-      lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
-    }
-  }
-
-  // Rounds the weights of one tile as the kernel does, taken against its running maximum m_t.
-  void round_tile(std::vector<Key>::iterator first, std::vector<Key>::iterator last, double m_t, double top) {
-    const assay_arithmetic& a = model_.arithmetic();
-    const PRounding& rounding = model_.p_rounding();
-    const double offset = a.p_offset_log2 * M_LN2;
-    const double unit = std::exp(m_t - offset - row_.lse);  // weight of P = 1
-    const double floor_unit =
-        row_.declared && model_.rounds_p_once() ? unit : std::exp(m_ - offset - row_.lse);
-    // Without a declared order the largest P of a tile is at most that of the row.
-    const double tile_largest = std::exp((row_.declared ? top - m_t : 0) + offset);
-    const double largest = rounding.tile_max ? tile_largest : 1.0;
-    for (auto k = first; k != last; ++k) {
-      const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
-      const double distance = m_ - k->x;
-      double window = followed_.window(*k);
-      k->systematic += z_.distance_systematic * distance;
-      k->variance += z_.distance_variance * distance * distance;
-      k->eps = eps;
-      row_.eps += k->p * eps;
-      k->replayed = k->p;
-      if (!rounding.narrow) continue;
-      const double least = rounding.eta * floor_unit * largest;  // 1 but for a tile's maximum
-      k->h = std::min(rounding.most * k->p, std::max(rounding.relative * k->p, least));
-      const double p = std::exp(k->x - m_t + offset);
-      RoundedP r = rounding::round_p(rounding, p, largest);
-      if (!rounding.integer && !rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
-      const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
-      if (p < quantum) k->h_biased = k->h;
-      k->replayed = r.value * unit;
-      const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
-                           std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
-      window += z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
-      if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
-      k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
-      k->known = followed_.leads(*k) && !rounding.integer && k->flip == 0 &&
-                 std::fabs(k->replayed - k->p) <= kReleased * rounding.relative * k->p;
-      k->h_random = k->known ? kReleased * k->h : k->h;
-      if (!k->known && (!row_.declared || row_.shifted)) drift(p, r, unit, largest);
-    }
-  }
-
-  // The same rounding against other maxima.
-  void drift(double p, const RoundedP& r, double unit, double largest) {
-    double off[3];
-    rounding::other_places(model_.p_rounding(), p, largest, off);
-    drifts_[0] += (r.value - p) * unit;
-    for (int n = 0; n < 3; ++n) drifts_[n + 1] += off[n] * unit;
-  }
-
-  void row_sums() {
-    double h_over_p = 0;
-    row_.rounding_square = row_.rounding_biased = row_.replayed_sum = 0;
-    for (const Key& k : keys_) {
-      row_.beta += k.p * k.hard;
-      row_.largest = std::max(row_.largest, k.hard);
-      row_.rounding += k.h * (1 + k.hard);
-      row_.rounding_square += k.h * k.h * k.alike;
-      row_.rounding_biased += k.h_biased;
-      if (k.p > 0) h_over_p += k.h * k.h / k.p;
-      row_.systematic += k.p * k.systematic;
-      row_.score_lean += k.p * k.delta;
-      row_.variance += k.p * k.p * k.alike * (k.variance + 2 * k.delta * k.delta);
-      row_.flips += k.flip;
-      row_.small_terms += std::min(model_.pv_kept(), k.p);
-      row_.replayed_sum += k.replayed;
-      row_.known += k.known ? k.p : 0;
-      row_.rounding_floors += std::max(0.0, k.h - model_.p_rounding().relative * k.p);
-      row_.own += k.p * (k.systematic + k.eps) * (k.systematic + k.eps);
-      if (!row_.declared) row_.updated += k.p * k.updates;
-    }
-    row_.own = std::sqrt(row_.own), row_.rounding_relative = model_.p_rounding().relative;
-    row_.score_lean = std::fabs(row_.score_lean);
-    row_.rounding_ratio = std::sqrt(h_over_p);
-    row_.structured = elementwise::structured(keys_, model_.coarse_scores());
-    const double to_share = row_.heaviest = std::exp(m_ - row_.lse);
-    row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
-    row_.one_way = lanes_.row_sum.share();
-    row_.one_way_pv = lanes_.pv_lanes == lanes_.row_sum_lanes ? row_.one_way : lanes_.pv.share();
-    row_.drift = to_share * drift_of_runs(model_, row_.declared, scores_.begin, scores_.x, m_, sink_);
-    for (double drift : drifts_) row_.drift = std::max(row_.drift, std::fabs(drift));
-    if (p_.sinks) {
-      sink_p_ = std::exp(sink_ - row_.lse);
-      const double distance = m_ - sink_, size = std::fabs(sink_);
-      sink_hard_ = std::expm1(t_.score * size + t_.distance * distance + t_.fixed);
-      sink_systematic_ = z_.factor * size + z_.distance_systematic * distance;
-      sink_variance_ = z_.score_variance * size * size + z_.distance_variance * distance * distance;
-      if (!row_.declared) row_.updated += sink_p_ * t_.updates;
-      row_.beta += sink_p_ * sink_hard_, row_.eps += sink_p_ * z_.eps;
-      row_.systematic += sink_p_ * sink_systematic_;
-      row_.variance += sink_p_ * sink_p_ * sink_variance_;
-      row_.replayed_sum += sink_p_;
-      row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_, model_.arithmetic().sink_first ? -kInf : slack_);
-    }
-    followed_.lead_facts(row_.eps, z_, row_);
-    row_.followers +=
-        sink_p_ * (row_.largest_random + sink_systematic_ + kLambda * std::sqrt(sink_variance_));
-  }
-
-  // Partial sums of one channel in the order of the spans.
-  void accumulate(int32_t d, ChannelFacts<double>& c) const {
-    const double tile_scale_error =
-        model_.p_rounding().tile_max ? row_.largest_random + z_.eps + 6 * kUnit : 0.0;
-    double before = 0, now = 0, mass = 0;
-    int64_t count = 0, tiles = 0;
-    size_t part = 0;
-    for (const KeySpan& span : spans_) {
-      if (span.begins_part) before = now = 0;
-      auto [first, last] = keys_of(keys_, span);
-      if (first != last) c.updated += std::fabs(now) * first->rescaled;
-      for (auto k = first; k != last; ++k) {
-        now += k->p * k->v[d];
-        mass += k->p * std::fabs(k->v[d]);
-        ++count;
-      }
-      tiles += first != last;
-      if (span.ends_group && count > 0) {
-        const GroupTerms g = model_.group(count, row_.declared ? tiles : (count + tile() - 1) / tile());
-        const double largest = 0.5 * (std::fabs(before + now) + mass),
-                     alignment = g.apart ? mass : largest + 0.5 * mass;
-        c.group_hard += g.hard_c * largest + g.hard_m * alignment;
-        c.group_systematic += g.systematic_c * largest + g.systematic_m * alignment;
-        c.cuts += g.systematic_m * alignment;
-        c.group_variance += g.variance_c * largest * largest + g.variance_m * alignment * alignment;
-        c.tile_error += tile_scale_error * mass;
-        before = now;
-        mass = 0;
-        count = tiles = 0;
-      }
-      if (span.ends_part) {
-        c.part_size += std::fabs(now);
-        c.part_far += std::fabs(now) * part_distances_[part++];
-      }
-    }
-  }
-  int64_t tile() const { return std::max(1, model_.arithmetic().tile_keys); }
-
-  const Problem& p_;
-  const OperandReader& operands_;
-  const ErrorModel& model_;
-  const KeyOrder& order_;
-  RowId id_;
-  int32_t head_;
-  RowScores scores_;
-  RowShape shape_;
-  ErrorTerms t_;
-  RandomTerms z_;
-  RowFacts row_;
-  std::vector<Key> keys_;
-  std::vector<KeySpan> spans_;
-  LaneSums lanes_;
-  DealtSums dealt_{p_.head_dim_v};
-  elementwise::FollowedRow followed_{p_, operands_, model_, order_, id_, head_};
-  std::vector<double> part_distances_;  // see RowFacts::part_distance
-  int64_t window_ = 1;
-  double middle_ = 0;  // half of the weight is on scores above
-  double drifts_[4] = {}, m_ = 0, top_key_ = -kInf, sink_ = -kInf, slack_ = 0;
-  double sink_p_ = 0, sink_hard_ = 0, sink_systematic_ = 0, sink_variance_ = 0;
-};
-
 }  // namespace
+
+bool Row::prepare() {
+  const int32_t dequant = replayed_dequant(model_.arithmetic());
+  scores_ = row_scores(p_, operands_, id_, head_, &model_.arithmetic());
+  sink_ = p_.sinks ? operands_.sink(head_) : -kInf;
+  if (scores_.keys == 0 && !p_.sinks) return false;
+  double sum = 0;
+  for (double x : scores_.x) top_key_ = std::max(top_key_, x);
+  m_ = std::max(top_key_, sink_);
+  for (double x : scores_.x) sum += std::exp(x - m_);
+  if (p_.sinks) sum += std::exp(sink_ - m_);
+  row_.lse = m_ + std::log(sum);
+  row_.keys = scores_.keys > 0, row_.count = scores_.keys;
+  row_.shift = column_shift(p_, model_.arithmetic(), id_,
+                            p_.alibi == ASSAY_ALIBI_NONE ? 0.0 : operands_.alibi_slope(head_));
+  row_.top = std::max(row_.keys ? std::fabs(top_key_) : 0.0, p_.sinks ? std::fabs(sink_) : 0.0) + row_.shift;
+  for (size_t i = 0; i < scores_.x.size(); ++i) {
+    if (scores_.x[i] == -kInf) continue;
+    Key key;
+    key.index = scores_.begin + static_cast<int64_t>(i);
+    key.x = scores_.x[i];
+    key.p = std::exp(key.x - row_.lse);
+    key.v.resize(p_.head_dim_v);
+    operands_.v(id_.request, static_cast<int32_t>(key.index), head_ / p_.group(), key.v.data());
+    round_all(dequant, p_.head_dim_v, key.v.data());
+    for (double value : key.v) row_.v_max = std::max(row_.v_max, std::fabs(value));
+    if (const SmallestNormal& normal = model_.v_normal(); normal.value > 0)
+      row_.v_normal = std::max(
+          row_.v_normal,
+          normal.value * (normal.scaled ? operands_.v_scale_size(id_.request, static_cast<int32_t>(key.index),
+                                                                 head_ / p_.group())
+                                        : 1));
+    dealt_.add(key.index, key.v.data());
+    keys_.push_back(std::move(key));
+  }
+  score_errors();
+  visit_tiles();
+  row_sums();
+  return true;
+}
+
+void Row::score_errors() {
+  shape_.keys = scores_.keys;
+  shape_.span = scores_.span, shape_.levels = order_.levels(id_.request);
+  shape_.top = row_.top;
+  shape_.lse_abs = std::fabs(row_.lse) + row_.shift, shape_.lse_above = row_.lse - m_;
+  shape_.shift = row_.shift;
+  shape_.query_sum = scores_.query_sum;
+  shape_.key_sum = scores_.key_sum;
+  shape_.q_repeats = scores_.q_repeats;
+  shape_.generic = scores_.order.generic();
+  shape_.corner =
+      std::fabs(p_.softmax_scale) *
+      aligned_subnormal(scores_.q_max, q_normal(model_, p_, operands_, id_, head_), scores_.k_max,
+                        elementwise::k_normal(model_, operands_, id_.request, head_ / p_.group(), keys_));
+  shape_.top_weight = std::exp(reference() - row_.lse);
+  elementwise::scale_losses(p_, operands_, id_, head_, keys_, scores_, shape_);
+  t_ = model_.terms(shape_);
+  for (Key& k : keys_) {
+    const size_t i = static_cast<size_t>(k.index - scores_.begin);
+    k.hard = elementwise::score_error(p_, t_, scores_, i, row_.shift);
+    slack_ = std::max(slack_, 2 * (k.hard + t_.score_fixed));
+  }
+  // The number of rescales needs the error of the scores, which does not depend on it.
+  shape_.updates = model_.updates(scores_.span, scores_.keys, scores_.x.data(),
+                                  static_cast<int64_t>(scores_.x.size()), slack_, p_.sinks);
+  shape_.slack = slack_;
+  t_ = model_.terms(shape_);
+  z_ = model_.random_terms(shape_, t_);
+  followed_.scores(keys_, scores_);
+  if (model_.coarse_scores()) elementwise::count_alike(keys_);
+  for (Key& k : keys_) {
+    const size_t i = static_cast<size_t>(k.index - scores_.begin);
+    const double s = std::fabs(scores_.s[i]), distance = m_ - k.x;
+    const double c2 = s * s + 2 * scores_.r[i] * scores_.r[i];
+    const double capped = p_.softcap > 0 ? std::fabs(k.x - scores_.bias[i]) : 0.0;
+    double slope = 1;
+    if (p_.softcap > 0) {
+      const double nearest = std::max(0.0, s - t_.dot * scores_.a[i] - t_.score * s) / p_.softcap;
+      slope = 1 - std::tanh(nearest) * std::tanh(nearest);
+    }
+    const double biased = s + std::fabs(k.x) + std::fabs(scores_.bias[i]);
+    k.systematic = z_.systematic(c2, s, capped, slope, k.cuts);
+    row_.most_systematic = std::max(row_.most_systematic, k.systematic);
+    k.delta *= slope;
+    k.variance = z_.variance(c2, s, capped, biased, slope) + slope * slope * k.cut;
+    row_.largest_random = std::max(row_.largest_random, k.error().most() - z_.farther * distance);
+    row_.distance += k.p * distance, row_.distance_square += k.p * distance * distance;
+    k.hard = std::expm1(k.hard + t_.distance * distance + t_.fixed);
+  }
+}
+
+void Row::visit_tiles() {
+  const assay_arithmetic& a = model_.arithmetic();
+  const PRounding& rounding = model_.p_rounding();
+  row_.declared = order_.declared(), row_.chained = static_cast<bool>(order_.chain(id_.request));
+  row_.replayed = order_.declared() && rounding.narrow && model_.rounds_p_once();
+  row_.shifted = rounding.narrow && rounding.shifted_by(shared_error(z_, row_.largest_random));
+  const double start = a.sink_first && p_.sinks ? sink_ : -kInf;
+  const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
+  const int64_t most = order_.declared() ? order_.tile() : kEstimateKeys;
+  spans_ = order_.spans(id_, head_, begin, end, most);
+  const double slack = moving_slack(z_, a.rescale_lag_log2, slack_, row_.largest_random);
+  if (rounding.narrow && !model_.rounded_row_sum()) row_.heavy = elementwise::find_heavy(keys_, top_key_);
+  if (!row_.declared) elementwise::count_updates(keys_, slack, t_.updates, p_.sinks);
+  if (!keys_.empty() && model_.blind(row_.declared, t_.updates)) {
+    window_ = window_keys(p_.requests[id_.request].kv_len, a.splits);
+    row_.windows = windows_of(keys_.front().index, keys_.back().index, window_);
+    middle_ = rank_sums(scores_.x.data(), static_cast<int64_t>(scores_.x.size()), m_, 0, 0).middle;
+  }
+  followed_.start_leads(keys_, z_, row_.largest_random);
+  RunningMaximum maximum(a.rescale_lag_log2, start, slack);
+  followed_.start(shape_.span);
+  double before = 0, part_top = -kInf, left_behind = 0, most_left_behind = 0;
+  for (const KeySpan& span : spans_) {
+    if (span.begins_part) {
+      maximum = RunningMaximum(a.rescale_lag_log2, start, slack);
+      before = left_behind = 0, part_top = -kInf;
+      followed_.begin_part();
+    }
+    auto [first, last] = keys_of(keys_, span);
+    double top = -kInf;
+    for (auto k = first; k != last; ++k) top = std::max(top, k->x);
+    const double stale = 1 + std::max(0.0, m_ - maximum.value());
+    if (row_.declared && maximum.advance(top) && first != last) {
+      first->rescaled = stale, row_.updated += before * stale, row_.updates += 1;
+      most_left_behind = std::max(most_left_behind, left_behind += stale);
+    }
+    if (maximum.ambiguous()) row_.replayed = false;
+    followed_.enter(first, last);
+    round_tile(first, last, row_.declared ? maximum.value() : reference(), top);
+    part_top = std::max(part_top, top);
+    for (auto k = first; k != last; ++k) before += k->p;
+    if (span.ends_part) {
+      followed_.end_part();
+      row_.parts += part_top > -kInf;
+      part_distances_.push_back(part_top > -kInf ? std::min(m_ - part_top, kFar) : 0.0);
+      row_.part_distance += before * part_distances_.back() * part_distances_.back();
+    }
+    followed_.add(
+        span, first, last,
+        std::exp(row_.lse - (row_.declared ? maximum.value() : reference()) + a.p_offset_log2 * M_LN2));
+  }
+  if (start > -kInf) row_.updated += std::exp(sink_ - row_.lse) * most_left_behind;
+  row_.part_distance = std::sqrt(row_.part_distance);
+  follow_sums();
+}
+
+void Row::follow_sums() {
+  lanes_.row_sum_lanes = model_.row_sum_lanes(shape_.span, shape_.keys);
+  lanes_.pv_lanes = model_.pv_lanes();
+  const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
+  double sum = 0;
+  std::vector<double> weights;  // against the row's maximum
+  for (const KeySpan& span : order_.spans(id_, head_, begin, end, kEstimateKeys)) {
+    if (span.begins_part) sum = 0;
+    auto [first, last] = keys_of(keys_, span);
+    weights.clear();
+    for (auto k = first; k != last; ++k) weights.push_back(std::exp(k->x - m_)), sum += weights.back();
+    lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
+  }
+}
+
+void Row::round_tile(std::vector<Key>::iterator first, std::vector<Key>::iterator last, double m_t,
+                     double top) {
+  const assay_arithmetic& a = model_.arithmetic();
+  const PRounding& rounding = model_.p_rounding();
+  const double offset = a.p_offset_log2 * M_LN2;
+  const double unit = std::exp(m_t - offset - row_.lse);  // weight of P = 1
+  const double floor_unit =
+      row_.declared && model_.rounds_p_once() ? unit : std::exp(reference() - offset - row_.lse);
+  // Without a declared order the largest P of a tile is at most that of the row.
+  const double tile_largest = std::exp((row_.declared ? top : m_) - m_t + offset);
+  const double largest = rounding.tile_max ? tile_largest : 1.0;
+  for (auto k = first; k != last; ++k) {
+    const double eps = model_.eps(row_.declared ? k->index % order_.tile() : -1);
+    const double distance = m_ - k->x;
+    double window = followed_.window(*k);
+    k->systematic += z_.distance_systematic * distance;
+    k->variance += z_.distance_variance * distance * distance;
+    k->eps = eps;
+    row_.eps += k->p * eps;
+    k->replayed = k->p;
+    if (!rounding.narrow) continue;
+    const double least = rounding.eta * floor_unit * largest;  // 1 but for a tile's maximum
+    k->h = std::min(rounding.most * k->p, std::max(rounding.relative * k->p, least));
+    const double p = std::exp(k->x - m_t + offset);
+    RoundedP r = rounding::round_p(rounding, p, largest);
+    if (!rounding.integer && !rounding.truncated) r.value = round_to(a.p_format, p, Overflow::kSaturate);
+    const double quantum = rounding.integer ? largest / 127 : 2 * rounding.eta;
+    if (p < quantum) k->h_biased = k->h;
+    k->replayed = r.value * unit;
+    const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
+                         std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
+    window += z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
+    if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
+    k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
+    k->known = followed_.leads(*k) && !rounding.integer && k->flip == 0 &&
+               std::fabs(k->replayed - k->p) <= kReleased * rounding.relative * k->p;
+    k->h_random = k->known ? kReleased * k->h : k->h;
+    if (!k->known && (!row_.declared || row_.shifted)) drift(p, r, unit, largest);
+  }
+}
+
+void Row::drift(double p, const RoundedP& r, double unit, double largest) {
+  double off[3];
+  rounding::other_places(model_.p_rounding(), p, largest, off);
+  drifts_[0] += (r.value - p) * unit;
+  for (int n = 0; n < 3; ++n) drifts_[n + 1] += off[n] * unit;
+}
+
+}  // namespace elementwise
 
 BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOperands& host,
                                                const std::vector<RowId>& rows,
@@ -432,7 +248,7 @@ BoundedAttention bounded_attention_elementwise(const Problem& p, const HostOpera
   start_tiers(out, rows, p.heads_q, p.head_dim_v);
   for (size_t n = 0; n < rows.size(); ++n) {
     for (int32_t head = 0; head < p.heads_q; ++head) {
-      Row row(p, operands, model, order, rows[n], head);
+      elementwise::Row row(p, operands, model, order, rows[n], head);
       if (!row.prepare()) continue;
       const int64_t slot = static_cast<int64_t>(n) * p.heads_q + head;
       RowTiers tiers(out, slot, p.head_dim_v, RowBounds(model, row.terms(), row.random(), row.facts()));

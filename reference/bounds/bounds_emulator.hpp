@@ -16,6 +16,7 @@
 #include "reference/bounds/bounds_cases.hpp"
 #include "reference/bounds/bounds_cut.hpp"
 #include "reference/bounds/bounds_emulator_habits.hpp"
+#include "reference/bounds/bounds_emulator_order.hpp"
 #include "reference/bounds/bounds_emulator_query.hpp"
 #include "reference/bounds/bounds_emulator_units.hpp"
 #include "reference/bounds/bounds_rows.hpp"
@@ -160,20 +161,6 @@ class Emulator {
     return -c_.slopes[h] * (p_.alibi == ASSAY_ALIBI_SQRT ? std::sqrt(steps) : steps);
   }
 
-  // Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
-  void round_query(std::vector<double>& q, float& scale) const {
-    int32_t format = a_.q_replayed_format;
-    double factor = a_.q_replayed_factor;
-    if (format == ASSAY_FORMAT_NONE) {
-      if (a_.q_rounding < 0x1p-11) return;
-      format = a_.q_rounding < 0x1p-8 ? ASSAY_FP16 : ASSAY_BF16;
-      factor =
-          a_.q_rounding_absolute > 0 ? format_info(format).half_subnormal / a_.q_rounding_absolute : scale;
-    }
-    for (double& x : q) x = round_to(format, static_cast<float>(x * factor));
-    scale = static_cast<float>(scale / factor);
-  }
-
   // A result of some keys: O divided by its row sum, and its LSE.
   struct Partial {
     std::vector<double> o;
@@ -199,6 +186,12 @@ class Emulator {
     }
     if (!(sum > 0)) return all;
     all.lse = static_cast<float>(top + logarithm(sum));
+    if (a_.merge_lse_format != ASSAY_FORMAT_NONE) {
+      const auto lse = static_cast<float>(round_to(a_.merge_lse_format, all.lse));
+      for (size_t s = 0; s < count; ++s)
+        w[s] = std::isinf(parts[s].lse) ? 0.0f : exponential(static_cast<float>(parts[s].lse) - lse);
+      sum = 1;
+    }
     for (size_t s = 0; s < count; ++s)
       for (int32_t t = 0; t < p_.head_dim_v; ++t)
         all.o[t] =
@@ -206,39 +199,8 @@ class Emulator {
     return all;
   }
 
-  // The tiles of each part of a row, as they are visited.
-  std::vector<std::vector<int64_t>> visited(int64_t i, int32_t h, int64_t tiles) const {
-    const int64_t m = c_.m(), tile = std::max(1, a_.tile_keys);
-    std::vector<std::vector<int64_t>> parts;
-    if (a_.item_rows > 0) {
-      parts = cut_parts(c_, a_, i, h);
-      if (parts.empty()) parts.emplace_back();
-    } else {
-      int64_t splits = a_.split_keys > 0 ? (m + a_.split_keys - 1) / a_.split_keys : std::max(1, a_.splits);
-      if (a_.splits_vary)
-        splits = random_.below(1, 2) == 0
-                     ? 1
-                     : 1 + static_cast<int64_t>(random_.below(2, static_cast<uint64_t>(splits)));
-      parts.resize(static_cast<size_t>(splits));
-      for (int64_t s = 0; s < splits; ++s) {
-        std::vector<int64_t>& own = parts[static_cast<size_t>(s)];
-        const int64_t each = a_.split_keys / tile;
-        if (a_.split_interleaved)
-          for (int64_t t = s; t < tiles; t += splits) own.push_back(t);
-        else if (a_.split_keys > 0)
-          for (int64_t t = s * each; t < std::min(tiles, (s + 1) * each); ++t) own.push_back(t);
-        else
-          for (int64_t t = tiles * s / splits; t < tiles * (s + 1) / splits; ++t) own.push_back(t);
-      }
-    }
-    if (a_.tile_reverse)
-      for (auto& part : parts) std::reverse(part.begin(), part.end());
-    return parts;
-  }
-
   void row(int64_t i, int32_t h, Emulation& out) const {
     const int32_t d = p_.head_dim_qk, dv = p_.head_dim_v;
-    const int64_t m = c_.m();
     float scale = p_.softmax_scale * (mutant_ == Mutant::kScale ? 1.01f : 1.0f);
     std::vector<double> q(d);
     for (int32_t t = 0; t < d && !folds(); ++t) {
@@ -247,11 +209,11 @@ class Emulator {
       q[t] = q_outside() ? c_.q[at] : static_cast<float>(c_.q[at] * code_scale);
       if (t == 0 && q_outside()) scale = static_cast<float>(scale * code_scale);
     }
-    folds() ? fold_query(c_, a_, i, h, q, scale) : round_query(q, scale);
+    folds() ? fold_query(c_, a_, i, h, q, scale) : round_query(a_, q, scale);
     if (folds_base()) scale = to_base(scale);
     if (habits_.scale_steps != 0) scale = std::nextafter(scale, habits_.scale_steps > 0 ? 1e30f : 0.0f);
-    const int64_t tile = std::max(1, a_.tile_keys), tiles = (m + tile - 1) / tile;
-    std::vector<std::vector<int64_t>> order = visited(i, h, tiles);
+    const int64_t tile = std::max(1, a_.tile_keys);
+    std::vector<std::vector<int64_t>> order = visited_tiles(c_, a_, random_, i, h);
     const size_t splits = order.size();
     std::vector<Partial> parts;
     for (size_t s = 0; s < splits; ++s) {
@@ -306,12 +268,38 @@ class Emulator {
     Partial result = splits == 1 ? parts[0] : merged(parts.data(), parts.size());
     std::vector<double>& o = result.o;
     double lse = result.lse;
+    if (a_.weights_lse_format != ASSAY_FORMAT_NONE) o = weighed_by(lse, i, h, q, scale, order);
     if (by_column()) lse = static_cast<float>(lse) - c_.slopes[h] * static_cast<float>(c_.m() - c_.n() + i);
     if (mutant_ == Mutant::kValueScale)
       for (double& x : o) x = static_cast<float>(x) * 1.00390625f;
     if (mutant_ == Mutant::kLse2) lse = static_cast<float>(lse * M_LOG2E);
     out.o.insert(out.o.end(), o.begin(), o.end());
     out.lse.push_back(static_cast<float>(lse));
+  }
+
+  // O of weights relative to the row's LSE, a pass of its own: parts are added as they are.
+  std::vector<double> weighed_by(double lse, int64_t i, int32_t h, const std::vector<double>& q, float scale,
+                                 const std::vector<std::vector<int64_t>>& order) const {
+    const int32_t dv = p_.head_dim_v;
+    const int64_t tile = std::max(1, a_.tile_keys);
+    std::vector<double> all(dv, 0.0);
+    for (size_t s = 0; s < order.size() && !std::isinf(lse); ++s) {
+      State state;
+      state.fixed = true, state.m = to_base(static_cast<float>(round_to(a_.weights_lse_format, lse)));
+      state.l.assign(1, 0.0f), state.o.assign(dv, 0.0), state.window.assign(dv, 0.0);
+      for (int64_t t : order[s]) step(i, h, q, scale, t * tile, tile, state);
+      state.promote();
+      Partial part{state.o, 0};
+      for (int32_t t = 0; t < dv; ++t) {
+        double outside = std::exp2(-a_.p_offset_log2);
+        if (v_outside() && p_.v_scale != ASSAY_SCALE_NONE)
+          outside *= scale_of(c_.v_scale, p_.v_scale, p_.heads_kv, dv, h / p_.group() * dv + t);
+        part.o[t] = static_cast<float>(part.o[t] * outside);
+      }
+      if (order.size() > 1) store_partial(part);
+      for (int32_t t = 0; t < dv; ++t) all[t] = static_cast<float>(all[t] + part.o[t]);
+    }
+    return all;
   }
 
   void step(int64_t i, int32_t h, const std::vector<double>& q, float scale, int64_t first, int64_t tile,
@@ -353,12 +341,12 @@ class Emulator {
       places.push_back(j);
     }
     if (x.empty()) {
-      if (state.m != kMinusInf) rescale(state, standing());
+      if (state.m != kMinusInf && !state.fixed) rescale(state, standing());
       return;
     }
     const float tile_top = *std::max_element(x.begin(), x.end());
-    float top = std::max(state.m, tile_top);
-    float factor = state.m == kMinusInf ? 1.0f : standing();
+    float top = state.fixed ? state.m : std::max(state.m, tile_top);
+    float factor = state.m == kMinusInf || state.fixed ? 1.0f : standing();
     if (state.m != kMinusInf && top > state.m) {
       if ((top - state.m) * (habits_.base2 ? 1 : M_LOG2E) <= a_.rescale_lag_log2)
         top = state.m;

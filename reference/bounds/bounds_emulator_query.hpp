@@ -31,4 +31,17 @@ inline void fold_query(const DenseCase& c, const assay_arithmetic& a, int64_t ro
   scale = static_cast<float>(scale / a.q_replayed_factor);
 }
 
+// Q as the kernel multiplies it: as stored, or rounded again after a factor that is left out of `scale`.
+inline void round_query(const assay_arithmetic& a, std::vector<double>& q, float& scale) {
+  int32_t format = a.q_replayed_format;
+  double factor = a.q_replayed_factor;
+  if (format == ASSAY_FORMAT_NONE) {
+    if (a.q_rounding < 0x1p-11) return;
+    format = a.q_rounding < 0x1p-8 ? ASSAY_FP16 : ASSAY_BF16;
+    factor = a.q_rounding_absolute > 0 ? format_info(format).half_subnormal / a.q_rounding_absolute : scale;
+  }
+  for (double& x : q) x = round_to(format, static_cast<float>(x * factor));
+  scale = static_cast<float>(scale / factor);
+}
+
 }  // namespace assay::testkit

@@ -74,6 +74,7 @@ struct State {
   std::vector<double> o, window;  // window: what the matrix unit holds until it is promoted
   int64_t tiles = 0;
   int rescales = 0;
+  bool fixed = false;  // m is the LSE, and stays
 
   // o_once_not: a mistake, the first rescale forgets O.
   void rescale(float factor, bool o_once_not) {

@@ -41,10 +41,18 @@ class Evaluation {
     }
     if (p_.sinks) exponent += sink_p_ * sink_w_ * abs(o);
     const Interval accumulation = min(undeclared(mass, second), declared(d, mass, second));
-    const Interval left = remaining();
+    const Interval left = of_lse() ? Interval(1) : remaining();
     finite = left.low() > 0;
     if (!finite) return 0;
-    return ((exponent + rounding + accumulation + absolute()) * (1 + nu_) + (theta_ + nu_) * abs(o)) / left;
+    // Without a division, what the weights err by is all on them, and nothing of it on a row sum.
+    if (of_lse()) exponent += beta_ * abs(o);
+    if (of_lse() && splits() > 1) exponent += lse_of_parts(mass);
+    const Interval bound = ((exponent + rounding + accumulation + absolute()) * (1 + nu_) +
+                            ((of_lse() ? Interval(0) : theta_) + nu_) * abs(o)) /
+                           left;
+    const Interval psi = of_lse() ? whole_lse(lse_bound(finite)) : expm1(merge_lse_);
+    if (!finite) return 0;
+    return bound * (1 + psi) + psi * abs(o);
   }
   Interval lse_bound(bool& finite) const {
     const Interval left = remaining(), size = abs(lse_) + 2 * shift_ + top_;
@@ -75,6 +83,31 @@ class Evaluation {
 
   static Interval g(const Interval& c) { return c * exp(min(Interval(1), c)); }
   static double ceil_div(double a, double b) { return std::ceil(a / b); }
+  bool of_lse() const { return a_.weights_lse_format != ASSAY_FORMAT_NONE; }
+  bool by_lse() const { return a_.merge_lse_format != ASSAY_FORMAT_NONE && splits() > 1; }
+  // L18, expm1(Lambda), of an LSE that is off by `most`.
+  Interval whole_lse(const Interval& most) const {
+    double eta = 0;
+    const double unit = lse_unit(a_.weights_lse_format, eta);
+    return expm1((most + unit * (abs(lse_) + shift_ + most) + eta) * (1 + 8 * kU) + merge_lse_);
+  }
+  Interval lse_of_parts(const Interval& mass) const {
+    const Interval size = abs(lse_) + 2 * shift_ + top_, weighed = 1 + largest_;
+    const Interval moved =
+        log(1 + max(largest_, p_.sinks ? sink_w_ : Interval(0))) / (1 - Interval(largest_eps())) -
+        log(1 - theta_);
+    const Interval part = whole_lse(moved + log_error(size) + 4 * kU * size);
+    double eta = 0;
+    const Interval far =
+        (Interval(8 * kU) + 2 * Interval(a_.log_relative_error) + lse_unit(a_.weights_lse_format, eta)) *
+        log(Interval(splits()));
+    return part * weighed * mass + far * (1 + part) * weighed * v_max_;
+  }
+  static double lse_unit(int32_t format, double& eta) {
+    if (format == ASSAY_FP32) return 0;
+    eta = format_info(format).half_subnormal;
+    return format_info(format).unit_roundoff;
+  }
   bool joint() const { return a_.row_sum_from_rounded_p != 0; }
   bool apart() const { return a_.promote_pv != 0 || a_.pv.kind == ASSAY_ACC_INT32; }
   bool order() const {
@@ -188,6 +221,7 @@ class Evaluation {
   Interval dot_, corner_, score_fixed_, score_, u_p_, eta_p_, distance_, fixed_, r_v_, eta_v_;
   Interval grown_, whole_, parts_, pv_, theta_, nu_;
   Interval beta_, rounding_, ratio_, largest_, sink_p_, sink_w_;
+  Interval merge_lse_, merge_weights_, merge_far_;
 };
 
 inline void Evaluation::scores() {
@@ -389,42 +423,6 @@ inline Interval Evaluation::underflow() const {
   if (p_.softcap > 0) least = least * min(one, one / double(p_.softcap));
   if (least.low() >= 2 * kTiny) return 0;
   return max(one, min(Interval(15), 4 * Interval(0x1p-150) / least));
-}
-
-// Error of a final score, before anything that depends on the maximum.
-inline Interval Evaluation::score_error(const Key& k) const {
-  Interval e = dot_ * k.a + score_ * abs(k.s);
-  if (p_.softcap > 0) {
-    const double cap = p_.softcap, tau = std::max(a_.tanh_relative_error, 2 * kU) + 5 * kU;
-    const Interval nearest = tanh(max(Interval(0), abs(k.s) - e) / cap), x = cap * tanh(k.s / cap);
-    e = e * (1 - nearest * nearest) * (1 + Interval(tau)) + abs(x) * tau +
-        cap * a_.tanh_absolute_error * (1 + 5 * kU);
-  }
-  if (p_.alibi == ASSAY_ALIBI_NONE) return e;
-  return e * (1 + 3 * kU) + 3 * kU * abs(k.s) + 3 * kU * (abs(k.x) + max(abs(k.bias), 2 * shift_));
-}
-
-inline void Evaluation::exponents() {
-  Interval slack;
-  for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
-  updates_ = updates(slack);
-  const double eps = largest_eps();
-  distance_ = (7 + updates_) * kU;
-  fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU + kU * top_) +
-           distance_ * slack + score_fixed_;
-  if (splits() > 1) {
-    const int32_t f = a_.partial_lse_format;
-    const double unit =
-        f == ASSAY_FORMAT_NONE || f == ASSAY_FP32 ? 3 * kU : format_info(f).unit_roundoff + 2 * kU;
-    const Interval size = abs(lse_) + shift_;
-    const Interval made = log_error(size + top_) + eps;
-    fixed_ += levels() * (unit * (max(size, top_) + levels() * made) + made);
-    distance_ += levels() * (Interval(unit) + a_.log_relative_error);
-  }
-  for (Key& k : keys_) k.w = expm1(score_error(k) + distance_ * (m_ - k.x) + fixed_);
-  if (!p_.sinks) return;
-  sink_p_ = exp(sink_ - lse_);
-  sink_w_ = expm1(score_ * abs(sink_) + distance_ * (m_ - sink_) + fixed_);
 }
 
 }  // namespace assay::testkit

@@ -1,11 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second half of the independent evaluation of tier D: the declared order, the sums over keys, and the terms
-// of the accumulation. Included by bounds_evaluation.hpp only.
+// Second half of the independent evaluation of tier D: errors of scores and exponents, the declared order,
+// the sums over keys, and the terms of the accumulation. Included by bounds_evaluation.hpp only.
 #pragma once
 
 #include "reference/bounds/bounds_evaluation.hpp"
 
 namespace assay::testkit {
+
+// Error of a final score, before anything that depends on the maximum.
+inline Interval Evaluation::score_error(const Key& k) const {
+  Interval e = dot_ * k.a + score_ * abs(k.s);
+  if (p_.softcap > 0) {
+    const double cap = p_.softcap, tau = std::max(a_.tanh_relative_error, 2 * kU) + 5 * kU;
+    const Interval nearest = tanh(max(Interval(0), abs(k.s) - e) / cap), x = cap * tanh(k.s / cap);
+    e = e * (1 - nearest * nearest) * (1 + Interval(tau)) + abs(x) * tau +
+        cap * a_.tanh_absolute_error * (1 + 5 * kU);
+  }
+  if (p_.alibi == ASSAY_ALIBI_NONE) return e;
+  return e * (1 + 3 * kU) + 3 * kU * abs(k.s) + 3 * kU * (abs(k.x) + max(abs(k.bias), 2 * shift_));
+}
+
+inline void Evaluation::exponents() {
+  Interval slack;
+  for (const Key& k : keys_) slack = max(slack, 2 * (score_error(k) + score_fixed_));
+  updates_ = updates(slack);
+  const double eps = largest_eps();
+  distance_ = (7 + updates_) * kU;
+  fixed_ = kU * top_ + 6 * kU * (lag() + offset()) + eps + updates_ * (eps + 4 * kU + kU * top_) +
+           distance_ * slack + score_fixed_;
+  if (splits() > 1) {
+    const int32_t f = a_.partial_lse_format;
+    const double unit =
+        f == ASSAY_FORMAT_NONE || f == ASSAY_FP32 ? 3 * kU : format_info(f).unit_roundoff + 2 * kU;
+    const Interval size = abs(lse_) + shift_;
+    const Interval made = log_error(size + top_) + eps;
+    fixed_ += levels() * (unit * (max(size, top_) + levels() * made) + made);
+    distance_ += levels() * (Interval(unit) + a_.log_relative_error);
+  }
+  if (of_lse()) fixed_ += 7 * kU * (lse_ - m_) + 4 * kU * (abs(lse_) + shift_);
+  if (by_lse()) {  // L19
+    const Interval size = max(abs(lse_) + shift_, top_), parts = log(Interval(splits()));
+    const Interval weight = eps + 2 * kU * size, sum = weight + 4 * kU * parts;
+    double eta = 0;
+    const double unit = lse_unit(a_.merge_lse_format, eta);
+    merge_lse_ = log_error(abs(lse_) + shift_ + top_) + 4 * kU * (abs(lse_) + 2 * shift_ + top_) +
+                 unit * size + eta + sum / (1 - sum);
+    merge_weights_ = levels() * (weight + merge_lse_);
+    merge_far_ = levels() * 6 * kU * parts;
+  }
+  for (Key& k : keys_) k.w = expm1(score_error(k) + distance_ * (m_ - k.x) + fixed_);
+  if (!p_.sinks) return;
+  sink_p_ = exp(sink_ - lse_);
+  sink_w_ = expm1(score_ * abs(sink_) + distance_ * (m_ - sink_) + fixed_);
+}
 
 // With an exponential that is inexact at 0 every tile of the longest part there may be.
 inline double Evaluation::tiles_of_a_part() const {
@@ -46,12 +93,14 @@ inline void Evaluation::tiles() {
   const bool narrow = a_.p_format == ASSAY_INT8 || u_p_.low() > 0;
   const bool tile_max = a_.p_format == ASSAY_INT8 && a_.p_int8_tile_max;
   const double most = std::exp2(std::max(1, a_.p_roundings)) - 1;
-  const Interval unknown = exp(m_ - lse_) * std::exp2(-a_.p_offset_log2);
+  // What P = 1 stands for; of tiles' maxima, which are no more than the row's.
+  const Interval of_row = exp(m_ - lse_) * std::exp2(-a_.p_offset_log2),
+                 unknown = of_lse() ? Interval(std::exp2(-a_.p_offset_log2)) : of_row;
   if (!order()) {
     for (Key& k : keys_)
       if (narrow)
         k.h = min(most * k.p,
-                  max(u_p_ * k.p, eta_p_ * unknown * (tile_max ? std::exp2(a_.p_offset_log2) : 1.0)));
+                  max(u_p_ * k.p, eta_p_ * (tile_max ? of_row * std::exp2(a_.p_offset_log2) : unknown)));
     return;
   }
   const auto t = static_cast<int64_t>(tile()),
@@ -128,7 +177,7 @@ inline void Evaluation::sums() {
     Interval stored = 1;
     for (int n = 0; n < l; ++n)
       stored = stored * (1 + Interval(fp32 ? kU : format_info(a_.partial_format).unit_roundoff));
-    parts_ = stored * (1 + g((s + 2 * l) * kU)) - 1;
+    parts_ = stored * (1 + g((s + 2 * l) * kU)) * exp(merge_weights_) - 1;
     pv_ = (1 + pv_) * (1 + parts_) - 1;
   }
   const double after = 4 + updates_ + (split ? s + 2 * l : 0);
@@ -139,8 +188,8 @@ inline void Evaluation::sums() {
     const Interval sum = chain(a_.row_sum, part_keys_, part_, most_tiles_);
     theta_ = (1 + g(sum)) * (1 + g(after * kU)) - 1;
     if (a_.row_sum.kind == ASSAY_ACC_BLOCK && gap(a_.p_format))
-      theta_ += g(sum) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) * top_weight_ *
-                std::exp2(-a_.p_offset_log2);
+      theta_ += g(sum) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) *
+                (of_lse() ? Interval(1) : top_weight_) * std::exp2(-a_.p_offset_log2);
   }
   nu_ = 0x1p-23 + (integer ? 4 : 2) * kU;
 }
@@ -198,8 +247,9 @@ inline Interval Evaluation::absolute() const {
   if (splits() > 1 && narrow)
     alone += levels() * (1 + parts_) * format_info(a_.partial_format).half_subnormal;
   if (a_.pv.kind == ASSAY_ACC_BLOCK && gap(a_.p_format))
-    on_v += g(grown_) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) * top_weight_ *
-            std::exp2(-a_.p_offset_log2);
+    on_v += g(grown_) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) *
+            (of_lse() ? Interval(1) : top_weight_) * std::exp2(-a_.p_offset_log2);
+  alone += merge_far_ * (1 + largest_) * v_max_;
   const Interval v_normal = normal(a_.pv, p_.v_format, p_.v_scale, v_scale_);
   return alone + on_v * max(v_max_, v_normal) + g(grown_) * (1 + u_p_) * v_normal;
 }

@@ -132,13 +132,19 @@ assay_arithmetic any_arithmetic(uint64_t seed) {
     a.q_replayed_scales = 1, a.dequant_format = ASSAY_FORMAT_NONE;
     a.q_rounding_absolute = 0;
   }
+  EvaluationDraw relative(2 * seed + 5000003);
+  const int32_t format = relative.of({ASSAY_FP32, ASSAY_FP32, ASSAY_BF16, ASSAY_FP16});
+  if (relative(4) == 0)
+    a.weights_lse_format = format, a.order_declared = a.row_sum_from_rounded_p = 0;
+  else if (relative(3) == 0)
+    a.merge_lse_format = format;
   return a;
 }
 
 TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
   double lowest = 1e300, highest = 0;
   int64_t cases = 0, elements = 0, infinite = 0;
-  int64_t folded = 0;
+  int64_t folded = 0, of_lse = 0, by_lse = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     const DenseCase c = small_case(seed);
     assay_arithmetic a = any_arithmetic(seed);
@@ -159,6 +165,8 @@ TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
       EXPECT_LE(code, 1.01 * truth.high()) << what;
     };
     ++cases, folded += folds_channels(c.problem, a);
+    of_lse += a.weights_lse_format != ASSAY_FORMAT_NONE;
+    by_lse += a.merge_lse_format != ASSAY_FORMAT_NONE && a.splits > 1;
     for (int64_t i = 0; i < c.n(); ++i)
       for (int32_t h = 0; h < 2; ++h) {
         const Evaluation truth(c, a, i, h);
@@ -184,6 +192,8 @@ TEST(Evaluation, OfTierDInIntervalsAgreesWithTheCode) {
               highest);
   EXPECT_GT(elements - infinite, 2 * infinite);
   EXPECT_GT(folded, 50);
+  EXPECT_GT(of_lse, 200);
+  EXPECT_GT(by_lse, 60);
 }
 
 }  // namespace

@@ -142,8 +142,8 @@ TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
   t.to_p = std::exp(s.m - m_t + offset);
   // Without a declared order the largest P of a tile is at most that of the row.
   if (r.tile_max)
-    t.largest = std::exp((b.order.declared() && std::isfinite(s.tile_top) ? s.tile_top - m_t : 0) + offset);
-  const bool own_floor = b.order.declared() && b.model.rounds_p_once();
+    t.largest = std::exp((b.order.declared() && std::isfinite(s.tile_top) ? s.tile_top : s.m) - m_t + offset);
+  const bool own_floor = b.model.weights_of_lse() || (b.order.declared() && b.model.rounds_p_once());
   t.floor = r.eta * (r.tile_max ? t.largest : 1.0) / (own_floor ? t.to_p : std::exp(offset));
   t.replayed = b.order.declared();
   const RandomTerms& z = s.random;

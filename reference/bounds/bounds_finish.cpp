@@ -59,7 +59,8 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       near_equal_(near_equal(model, row)),
       about_a_power_(near_equal_ && lags_unknown(model, row)),
       rounding_share_(rounding_share(model.p_rounding())),
-      theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)) {
+      theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)),
+      of_lse_(model.weights_of_lse()) {
   const int64_t tile = model.arithmetic().tile_keys > 0 ? model.arithmetic().tile_keys : 64;
   const int64_t part = model.longest_part(row.count);
   if (model.deals(row.declared)) dealt_ = model.group(part, (part + tile - 1) / tile);
@@ -75,6 +76,14 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
   // Errors that grow with the distance have no largest: all of it for the second order.
   second_order_ = z.farther > 0 ? 0 : 0.5 * row.largest_random * std::exp(row.largest_random);
   remaining_p_ = remaining_random_ + (z.farther > 0 ? 0 : row.largest_random - second_order_ * row_random_);
+  if (of_lse_) {
+    apart_hard_ = row.beta, apart_random_ = row_random_ + z.farther * row.distance;
+    if (model.arithmetic().splits > 1) set_lse_of_parts();
+  }
+  if (of_lse_ || t.merge_lse > 0) {
+    by_lse_hard_ = lse_factor(lse_hard());
+    by_lse_random_ = of_lse_ ? lse_factor(std::min(lse_hard(), lse_random())) : by_lse_hard_;
+  }
   prepare_channels();
 }
 
@@ -89,13 +98,13 @@ void RowBounds::prepare_channels() {
   chain_apart_ = model_.arithmetic().promote_pv != 0 || model_.arithmetic().pv.kind == ASSAY_ACC_INT32;
   chain_growth_ = sums_in_order_ ? std::exp(std::min(1.0, chain_apart_ ? t_.moved : t_.chain_growth)) : 1;
   const double v_normal = std::max(row_.v_max, row_.v_normal);
-  flushed_ = t_.absolute + t_.absolute_v * v_normal;
+  flushed_ = t_.absolute + t_.absolute_v * v_normal + t_.merge_far * (1 + row_.largest) * row_.v_max;
   absolute_ = flushed_ + t_.aligned_p * v_normal + t_.aligned_v * row_.v_normal;
   // Natural-order prefixes only estimate another order's.
   loose_ = row_.declared ? 1.0 : 2.0;
   // Subnormals meet no weight above the row's largest.
   const double heaviest = row_.heaviest * (1 + row_.largest);
-  const double aligned = t_.aligned_p * v_normal * std::min(1.0, heaviest / z_.top_weight) +
+  const double aligned = t_.aligned_p * v_normal * (of_lse_ ? 1 : std::min(1.0, heaviest / z_.top_weight)) +
                          t_.aligned_v * row_.v_normal * std::min(1.0, heaviest);
   absolute_random_ = std::min(absolute_, flushed_ + aligned);
   aligned_variance_ = z_.aligned_variance * square(loose_ * aligned);
@@ -213,9 +222,10 @@ T RowBounds::chained(const ChannelFacts<T>& c, const T& inside, const T& second_
   const assay_arithmetic& a = model_.arithmetic();
   const double levels = std::max(1, a.partial_roundings);
   const bool narrow = a.partial_format != ASSAY_FORMAT_NONE && a.partial_format != ASSAY_FP32;
-  const double unit =
-      (narrow ? format_info(a.partial_format).unit_roundoff : kUnit) + kMergeRoundings * kUnit;
-  const double grown = std::pow(1 + unit, levels), fp32 = (kMergeRoundings + a.splits + 4 * levels) * kUnit;
+  const double unit = (narrow ? format_info(a.partial_format).unit_roundoff : kUnit) +
+                      kMergeRoundings * kUnit + t_.merge_weights;
+  const double grown = std::pow(1 + unit, levels),
+               fp32 = (kMergeRoundings + a.splits + 4 * levels) * kUnit + t_.merge_weights;
   return unit * grown * c.chain + fp32 / (1 - fp32) * smaller(c.mass, inside) + z_.partial * second_order;
 }
 
@@ -268,10 +278,13 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T size = size_of(c.o), norm = root(c.second);
   const T accumulation = hard_accumulation(c, norm);
   ElementBounds<T> b;
-  b.d = remaining_hard_ > 0 ? T(((c.exponent + c.rounding + accumulation + absolute_) * (1 + t_.quotient) +
-                                 (t_.theta + t_.quotient) * size) /
-                                remaining_hard_)
-                            : every<T>(kInf);
+  const T of_parts = part_lse_ > 0 ? T(part_lse_ * c.mass + part_far_ * row_.v_max) : every<T>(0);
+  b.d = every<T>(kInf);
+  if (const double left = of_lse_ ? 1 : remaining_hard_; left > 0)
+    b.d = ((c.exponent + apart_hard_ * size + of_parts + c.rounding + accumulation + absolute_) *
+               (1 + t_.quotient) +
+           ((of_lse_ ? 0 : t_.theta) + t_.quotient) * size) /
+          left;
 
   // What tiers P and R share: accumulation, V's rounding, partial results, the quotient.
   // Another order may take the heaviest keys first, and every step behind them cuts off a whole result.
@@ -317,7 +330,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   const T of_scores = smaller(c.systematic, beside_known(c)), over = turned<T>(c.flips, random),
           updates = shared(z_.tile_shared);
   const T systematic_p = systematic + of_scores + c.score_lean + c.exponential + one_way + over + updates +
-                         merging + stands + of_row_ * size;
+                         merging + stands + (of_row_ + apart_random_) * size + of_parts;
   const T smooth = variance + c.variance + of_row_variance_ * square(c.o);
   b.p = b.p_rounded = every<T>(kInf);
   if (remaining_p_ > 0 && !row_.structured) {
@@ -380,7 +393,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   set(b.parts_p, BoundPart::kAccumulation, systematic - values - partial + kLambda * root(variance));
   set(b.parts_p, BoundPart::kValues, values);
   set(b.parts_p, BoundPart::kMerge, partial + merging);
-  set(b.parts_p, BoundPart::kRowSum, (of_row_ + kLambda * std::sqrt(of_row_variance_)) * size);
+  set(b.parts_p, BoundPart::kRowSum,
+      (of_row_ + apart_random_ + kLambda * std::sqrt(of_row_variance_)) * size);
   std::copy_n(b.parts_p, kBoundParts, b.parts_r);
   set(b.parts_p, BoundPart::kScores, of_scores + c.score_lean + kLambda * root(c.variance));
   set(b.parts_p, BoundPart::kExponential, c.exponential + updates + stands);
@@ -410,6 +424,7 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     if (flips_apart_)
       b.replay_sigma = root(variance_r + c.variance + 0.5 * c.flip_square + square((leans + leads) / 3));
   }
+  if (by_lse_hard_ > 0) weighed_by_lse(size, size_of(c.replayed), b);
   return b;
 }
 

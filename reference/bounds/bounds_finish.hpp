@@ -190,9 +190,16 @@ class RowBounds {
   bool row_sum_leans() const;
 
  private:
+  // What everything shares that is weighed relative to an LSE: |ln| of the factor, at its largest and in
+  // tier P.
+  double lse_factor(double of_row) const;
+  void set_lse_of_parts();
+  template <class T>
+  void weighed_by_lse(const T& size, const T& replayed, ElementBounds<T>&) const;
   template <class T>
   T hard_accumulation(const ChannelFacts<T>&, const T& norm) const;
   double lse_systematic() const;
+  double moved_by_most() const;
   double updates_of_the_sum() const;  // what each rise of the running maximum does to the row sum
   // Undeclared order: one update, of a maximum that is as far below the row's as keys are.
   double one_update() const { return z_.update + kUnit * std::sqrt(row_.distance_square); }
@@ -250,6 +257,12 @@ class RowBounds {
   double flushed_ = 0, absolute_ = 0, absolute_random_ = 0, aligned_variance_ = 0, loose_ = 1, usual_ = 0,
          one_way_pv_ = 0;
   double of_row_ = 0, of_row_variance_ = 0, denominator_ = 0, drift_ = 0;
+  bool of_lse_;  // P is relative to the LSE
+  // Of O, over itself, from that LSE or a merge's: at its largest, and in tiers P and R. Weights whose errors
+  // the LSE does not follow.
+  double by_lse_hard_ = 0, by_lse_random_ = 0, apart_hard_ = 0, apart_random_ = 0;
+  // Where it is that of a part: on every part's share of O, and on max|v|.
+  double part_lse_ = 0, part_far_ = 0;
 };
 
 }  // namespace assay

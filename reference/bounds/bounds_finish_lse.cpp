@@ -15,16 +15,54 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
+// No part's row sum moves further than the weight that moves most (L16), whatever it has of the row's.
+double RowBounds::moved_by_most() const {
+  const double eps = model_.largest_eps();
+  if (!(t_.theta < 1 && eps < 1)) return kInf;
+  return std::log1p(std::max(row_.largest, row_.sink_error)) / (1 - eps) - std::log1p(-t_.theta);
+}
+
 double RowBounds::lse_hard() const {
   // The row sum may be too small by all of it at once, and the logarithm falls faster than it rises.
   double moved = remaining_hard_ > 0 ? -std::log1p(-lost_hard_) : kInf;
   // However large errors are, a sum of weights moves no further than the weight that moves most (L16).
-  const double eps = model_.largest_eps();
-  if (!joint_ && t_.theta < 1 && eps < 1)
-    moved = std::min(moved,
-                     std::log1p(std::max(row_.largest, row_.sink_error)) / (1 - eps) - std::log1p(-t_.theta));
+  if (!joint_) moved = std::min(moved, moved_by_most());
   return moved + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
 }
+
+double RowBounds::lse_factor(double of_row) const {
+  if (!of_lse_) return std::expm1(t_.merge_lse);
+  // Arguments are rounded as they come out, so by a little more where the LSE is off.
+  const double stored = t_.lse_relative * (std::fabs(row_.lse) + row_.shift + of_row) + t_.lse_absolute;
+  return std::expm1((of_row + stored) * (1 + 8 * kUnit) + t_.merge_lse);
+}
+
+void RowBounds::set_lse_of_parts() {
+  const double of_part = moved_by_most() + model_.log_error(lse_size()) + 4 * kUnit * lse_size();
+  const double weighed = 1 + row_.largest, a_part = lse_factor(of_part);
+  part_lse_ = a_part * weighed;
+  // An LSE is further from 0 by as much as its part is below the row; shares p of it: sum p ln(1 / p).
+  const assay_arithmetic& a = model_.arithmetic();
+  part_far_ = (8 * kUnit + 2 * a.log_relative_error + t_.lse_relative) *
+              std::log(static_cast<double>(a.splits)) * (1 + a_part) * weighed;
+}
+
+template <class T>
+void RowBounds::weighed_by_lse(const T& size, const T& replayed, ElementBounds<T>& b) const {
+  const double psi = by_lse_random_;
+  b.d = b.d * (1 + by_lse_hard_) + by_lse_hard_ * size;
+  b.p = b.p * (1 + psi) + psi * size;
+  b.p_rounded = b.p_rounded * (1 + psi) + psi * size;
+  b.r = b.r * (1 + psi) + psi * larger(size, replayed);
+  // One number for all channels of a row, so all of it may be a lean.
+  b.bias = b.bias * (1 + psi) + psi * size;
+  b.sigma = b.sigma * (1 + psi) + psi / 3 * size;
+  b.replay_sigma = b.replay_sigma * (1 + psi) + psi / 3 * size;
+  const auto part = static_cast<size_t>(of_lse_ ? BoundPart::kLogarithm : BoundPart::kMerge);
+  b.parts_p[part] += psi * size, b.parts_r[part] += psi * size;
+}
+template void RowBounds::weighed_by_lse(const double&, const double&, ElementBounds<double>&) const;
+template void RowBounds::weighed_by_lse(const Eight&, const Eight&, ElementBounds<Eight>&) const;
 
 double RowBounds::updates_of_the_sum() const {
   return (row_.declared ? z_.tile_shared : one_update() + z_.update_apart) * std::max(row_.updated, 0.0);

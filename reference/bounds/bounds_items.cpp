@@ -5,13 +5,9 @@
 #include <algorithm>
 
 #include "reference/attention/visible_keys.hpp"
+#include "reference/bounds/bounds_rounding.hpp"
 
 namespace assay {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
 
 ItemParts::ItemParts(const Problem& p, const assay_arithmetic& a)
     : group_(p.group()),

@@ -333,6 +333,9 @@ double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys
   if (arithmetic_.splits > 1 && stored != ASSAY_FORMAT_NONE &&
       M_LOG2E * (lse + kTens) > format_info(stored).max_finite)
     return std::numeric_limits<double>::infinity();
+  for (const int32_t format : {arithmetic_.weights_lse_format, arithmetic_.merge_lse_format})
+    if (format != ASSAY_FORMAT_NONE && M_LOG2E * (lse + kTens) > format_info(format).max_finite)
+      return std::numeric_limits<double>::infinity();
   // Scores go to powers of two, P is at most 2^lag times what the offset scales it by.
   const double dot =
       scaled_q_norm * k_norm * std::max(M_LOG2E, softmax_scale_ > 0 ? 1 / softmax_scale_ : 1.0);

@@ -41,7 +41,9 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
   const bool again = !model.rounds_p_once();
   const auto count = static_cast<int64_t>(x.size());
   int64_t length = std::max<int64_t>(2, model.arithmetic().tile_keys), visible = 0;
-  if (!rounding.narrow || count < 2 || (!again && (declared || count <= length))) return 0;
+  if (!rounding.narrow || (model.weights_of_lse() && !again) || count < 2 ||
+      (!again && (declared || count <= length)))
+    return 0;
   std::vector<Run> runs((first + count - 1) / length - first / length + 1);
   for (size_t n = 0; n < runs.size(); ++n) {
     const int64_t begin = (first / length + static_cast<int64_t>(n)) * length - first;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -16,9 +17,6 @@
 
 namespace assay {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-double log2_ceil(int64_t n) { return n <= 1 ? 0.0 : std::ceil(std::log2(static_cast<double>(n))); }
 
 bool is_float(int32_t format) {
   return format == ASSAY_FP32 || format_is_float16(format) || format_is_fp8(format);
@@ -43,6 +41,13 @@ double dequant_roundoff(int32_t stored, int32_t scale_kind, int32_t to, double& 
   // The fp32 product comes first; or the scale is rounded as well, where the narrow format is multiplied in.
   const double once = target.unit_roundoff + kUnit;
   return scale_kind == ASSAY_SCALE_NONE ? once : (1 + once) * (1 + once) - 1;
+}
+
+// Of an LSE that is rounded to `format` after it was computed in fp32; `eta`: absolute.
+double stored_roundoff(int32_t format, double& eta) {
+  if (format == ASSAY_FP32) return 0;
+  eta = format_info(format).half_subnormal;
+  return format_info(format).unit_roundoff;
 }
 
 bool has_subnormal_gap(int32_t format) { return format == ASSAY_FP16 || format_is_fp8(format); }
@@ -110,7 +115,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   if (a.item_rows > 0 && a.order_declared != 0 && a.splits_vary == 0)
     longest_part_ = ItemParts(p, a).longest() * std::max(1, a.tile_keys);
   const bool q_scaled = p.q_scale != ASSAY_SCALE_NONE, k_scaled = p.k_scale != ASSAY_SCALE_NONE;
-  scale_in_p_ = p_takes_scales(p, a);
+  scale_in_p_ = p_takes_scales(p, a) || weights_of_lse();
   const int32_t d = p.head_dim_qk;
 
   // Q K^T. Element-wise scales cost one rounding per product, whole ones are among score_; those that Q takes
@@ -245,6 +250,23 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
     t.fixed += levels * (lse_unit * (std::max(row.lse_abs, row.top) + levels * made) + made);
     t.distance += levels * (lse_unit + a.log_relative_error);
   }
+  if (weights_of_lse()) {
+    // |x - LSE| = |x - m| + (LSE - m). LSE log2(e) has roundings of its own: the constant, the product, a sum
+    // with the offset, and the way there and back of an LSE that was kept in base 2.
+    t.fixed += 7 * u * row.lse_above + 4 * u * row.lse_abs;
+    t.lse_relative = stored_roundoff(a.weights_lse_format, t.lse_absolute);
+  }
+  if (merges_by_lse()) {
+    const double size = std::max(row.lse_abs, row.top), parts = std::log(static_cast<double>(a.splits));
+    double eta = 0;
+    const double stored = stored_roundoff(a.merge_lse_format, eta), weight = eps + 2 * u * size,
+                 sum = weight + 4 * u * parts;
+    t.merge_lse = sum < 1 ? log_error(row.lse_abs + row.top) + 4 * u * (row.lse_abs + row.shift + row.top) +
+                                stored * size + eta + sum / (1 - sum)
+                          : std::numeric_limits<double>::infinity();
+    t.merge_weights = levels * (weight + t.merge_lse);
+    t.merge_far = levels * 6 * u * parts;
+  }
   t.cap_relative = std::max(a.tanh_relative_error, 2 * u) + 5 * u;
   // What each key has for itself: subnormals of K, Q, of the products and of what factors make of them, all
   // of which may be flushed; what is lost before the division by the cap is multiplied by it again.
@@ -290,8 +312,12 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
   if (splits) {
     const bool fp32 = a.partial_format == ASSAY_FORMAT_NONE || a.partial_format == ASSAY_FP32;
     const double stored = fp32 ? u : format_info(a.partial_format).unit_roundoff;
-    const double times = fp32 ? levels : static_cast<double>(this->levels(row.levels.rounded));
-    t.parts = std::pow(1 + stored, times) * (1 + gamma_bound((a.splits + 2 * levels) * u)) - 1;
+    // Relative to an LSE a merge with a chunk without keys changes a result, too.
+    const double times =
+        fp32 || merges_by_lse() ? levels : static_cast<double>(this->levels(row.levels.rounded));
+    t.parts = std::pow(1 + stored, times) * (1 + gamma_bound((a.splits + 2 * levels) * u)) *
+                  std::exp(t.merge_weights) -
+              1;
     t.pv = (1 + t.pv) * (1 + t.parts) - 1;
     if (!fp32) t.absolute += times * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
   }
@@ -402,44 +428,6 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
   z.partial = t.parts;
   z.argument = 6 * u;
   return z;
-}
-
-GroupTerms ErrorModel::group(int64_t keys, int64_t tiles) const {
-  const assay_accumulator& acc = arithmetic_.pv;
-  const double u = kUnit, n = static_cast<double>(keys), count = static_cast<double>(tiles);
-  const bool apart = arithmetic_.promote_pv != 0 || acc.kind == ASSAY_ACC_INT32;
-  GroupTerms g;
-  // What runs of a unit on the data see (bounds_steps.hpp) is exact for operands of 16 bits; room for others.
-  g.apart = apart && short_v_;
-  if (apart) {
-    // What happens inside a tile is bounded by its sum p|v| (ErrorTerms::chain); here the tiles are added.
-    g.hard_c = count * u * (acc.kind == ASSAY_ACC_INT32 ? 3 : 1);
-    g.variance_c = count * u * u;
-  }
-  if (acc.kind == ASSAY_ACC_FMA) {
-    const int64_t lanes = std::max(1, acc.block);
-    const double rounds = n / static_cast<double>(lanes) + count * (2 + log2_ceil(lanes));
-    if (apart)
-      g.variance_m = rounds * u * u / 3;
-    else
-      g.hard_c = n * u, g.variance_c = rounds * u * u / 3;
-  } else if (acc.kind == ASSAY_ACC_BLOCK) {
-    const double f = std::ldexp(1.0, -acc.fraction_bits), m = std::ldexp(1.0, -acc.mantissa_bits);
-    const int64_t tile = std::max(1, arithmetic_.tile_keys);
-    // A tile may begin inside a block of keys and end in another.
-    const double steps =
-        std::min(n / acc.block + 2 * count, count * static_cast<double>(ceil_div(tile, acc.block)));
-    double& first = apart ? g.systematic_m : g.systematic_c;
-    first = 0.5 * steps * m;
-    (apart ? g.variance_m : g.variance_c) += steps * m * m / 12;
-    g.systematic_m += 0.5 * steps * (acc.block + 0.5) * f;
-    g.variance_m += steps * (acc.block + 1) * f * f / 12;
-    if (!apart) {
-      g.hard_c = steps * m;
-      g.hard_m = steps * (acc.block + 1) * f;
-    }
-  }
-  return g;
 }
 
 }  // namespace assay

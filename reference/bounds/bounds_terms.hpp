@@ -33,6 +33,7 @@ struct RowShape {
   MergeLevels levels;    // of the row's request
   double top = 0;        // max(|largest score|, |sink|)
   double lse_abs = 0;    // at least |LSE|
+  double lse_above = 0;  // LSE - the largest score or the sink, whichever is more
   double query_sum = 0;  // softmax_scale * sum_t |q_t|
   double key_sum = 0;    // softmax_scale * the largest sum_t |k_jt|
   double shift = 0;   // bias of the form slope x column: how large its numbers get; top and lse_abs hold it
@@ -67,6 +68,11 @@ struct ErrorTerms {
   double chain = 0, v_relative = 0, rescales = 0, parts = 0;
   double chain_growth = 0, moved = 0;    // c of the chain; of moving what was added up apart to fp32
   double updates = 0, chain_length = 0;  // rescales a weight goes through; additions of the row sum
+  // Weights relative to an LSE (BOUNDS.md, L18 and L19). Of P: rounding the LSE once more, relative and
+  // absolute. Merges: on every part's share of O, in all levels; the last level's LSE, which all of O shares;
+  // and on max|v|, of parts that are far below.
+  double lse_relative = 0, lse_absolute = 0;
+  double merge_weights = 0, merge_lse = 0, merge_far = 0;
 };
 
 // What tiers P and R take for random, and what for systematic (BOUNDS.md). The dot product's errors scale
@@ -189,7 +195,10 @@ class ErrorModel {
            arithmetic_.log_relative_error * (size + stale);
   }
   // P is rounded once, so the rounding can be repeated and its floor is that of the tile's own maximum.
-  bool rounds_p_once() const { return arithmetic_.p_roundings <= 1; }
+  // Against the LSE of a part it stands anywhere on its grid.
+  bool rounds_p_once() const {
+    return arithmetic_.p_roundings <= 1 && !(weights_of_lse() && arithmetic_.splits > 1);
+  }
   // The largest partial sums of a row: of its dot products, given scale ||q|| and the largest ||k||, and of P
   // V; infinite where values that are dequantised to a format of their own, results of parts or the
   // LSEs of parts (`lse`: RowFacts::stored_lse()) do not fit into theirs.
@@ -220,6 +229,11 @@ class ErrorModel {
   // grid is known, not even that of exp(0). Where an order is declared P is the exponential and its offset
   // alone.
   bool scale_in_p() const { return scale_in_p_; }
+  // P is exp(x - LSE) and nothing is divided by a sum: it stands on its grid against the row's LSE.
+  bool weights_of_lse() const { return arithmetic_.weights_lse_format != ASSAY_FORMAT_NONE; }
+  bool merges_by_lse() const {
+    return arithmetic_.splits > 1 && arithmetic_.merge_lse_format != ASSAY_FORMAT_NONE;
+  }
   // Whether the products that a unit of many bits may cut are counted: few of those of an 8-bit K, in units
   // that multiply what is known to the bit.
   bool counts_cuts() const {
@@ -241,7 +255,8 @@ class ErrorModel {
   int64_t estimated_tiles(int64_t span) const {
     return std::max<int64_t>(1, (part(span) + estimated_tile() - 1) / estimated_tile());
   }
-  bool needs_lse() const { return arithmetic_.splits > 1; }  // RowShape::lse_abs matters
+  // RowShape::lse_abs and lse_above matter.
+  bool needs_lse() const { return arithmetic_.splits > 1 || weights_of_lse(); }
   const assay_arithmetic& arithmetic() const { return arithmetic_; }
 
  private:

@@ -27,7 +27,8 @@ inline double expm1_above(double e) { return e <= 1 ? e * (1 + 0.71829 * e) : st
 // Sums over the keys of one row, in weights relative to exp(m).
 struct RowSums {
   double m = 0, sink = -std::numeric_limits<double>::infinity();
-  double weight = 0;                       // sum p
+  double reference = 0;  // what P stands against where no order is declared: m, or the row's LSE
+  double weight = 0;     // sum p
   double sink_weight = 0, sink_error = 0;  // of it, the sink's; its expm1(E)
   double error = 0, square = 0;            // sum p w, sum p w^2, w = expm1(E)
   double largest = 0;                      // largest expm1(E)

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The merge of partial results (op merge_states) with the error that fp32 arithmetic may leave: any order,
-// weights found at once or online, natural or base-2 exponentials, LSE within the range of exp. Deterministic
-// (tier D). Derivation: BOUNDS.md, "Data ops".
+// weights found at once or online, natural or base-2 exponentials, LSE within the range of exp; divided by
+// the sum of the weights or, where that is declared, weighed relative to the LSE. Deterministic (tier D).
+// Derivation: BOUNDS.md, "Data ops".
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "harness/abi/assay_kernel.h"
 
 namespace assay {
 
@@ -19,9 +22,9 @@ struct MergedRow {
 };
 
 // One row and head: o[s] (dim values; ignored where lse[s] is -inf) and lse[s] of every state, the sink's
-// natural logit (-inf: none), the relative error of the exponential. CheckError for an LSE that is NaN or
-// +inf and for a counted O that is not finite.
+// natural logit (-inf: none). Of the arithmetic exp_relative_error and merge_lse_format. CheckError for an
+// LSE that is NaN or +inf and for a counted O that is not finite.
 void merge_row(std::span<const double* const> o, std::span<const double> lse, int64_t dim, double sink,
-               double exp_relative_error, MergedRow&);
+               const assay_arithmetic&, MergedRow&);
 
 }  // namespace assay

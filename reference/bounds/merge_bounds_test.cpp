@@ -11,6 +11,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/random.hpp"
 #include "reference/data_ops/merge.hpp"
+#include "reference/formats/formats.hpp"
 #include "reference/formats/special_values.hpp"
 
 namespace assay {
@@ -45,9 +46,12 @@ States draw_parts(uint64_t seed, int count, double base, double spread) {
   return s;
 }
 
-MergedRow merged(const States& s, double sink, double exp_error = 0x1p-23) {
+MergedRow merged(const States& s, double sink, double exp_error = 0x1p-23,
+                 int32_t lse_format = ASSAY_FORMAT_NONE) {
   MergedRow row;
-  merge_row(s.rows(), s.lse, kHeadDim, sink, exp_error, row);
+  assay_arithmetic a = assay_default_arithmetic();
+  a.exp_relative_error = exp_error, a.merge_lse_format = lse_format;
+  merge_row(s.rows(), s.lse, kHeadDim, sink, a, row);
   return row;
 }
 
@@ -175,6 +179,56 @@ TEST(MergeBounds, RightArithmeticStaysInside) {
   EXPECT_LT(coarse.o, 1);
   EXPECT_LT(coarse.lse, 1);
   EXPECT_GT(worst_ratio(false, false, 0x1p-11, 0x1p-23).lse, 1);  // undeclared it shows
+}
+
+// Weights exp(lse_s - LSE), the LSE being that of the emulation, rounded to `format`, and nothing divided.
+struct ByLse {
+  double declared = 0, undeclared = 0, coarser = 0;
+};
+ByLse weighed_by_lse(double base, int32_t format, double off) {
+  ByLse worst;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    States s = draw_parts(seed, 2 + static_cast<int>(seed % 12), base, 4);
+    for (auto& row : s.o)
+      for (double& x : row) x = std::fabs(x);
+    const float sink = seed % 4 == 0 ? 0.75f : -std::numeric_limits<float>::infinity();
+    const float lse = emulate(s, sink, seed % 2 == 0, seed % 3 == 0, 0).lse;
+    if (std::isinf(lse)) continue;
+    const auto o_of = [&](int32_t rounded_to) {
+      const auto whole = static_cast<float>(round_to(rounded_to, lse));
+      std::vector<float> o(kHeadDim, 0.0f);
+      for (size_t i = 0; i < s.lse.size(); ++i) {
+        if (s.lse[i] == -kInf) continue;
+        const auto w = static_cast<float>(std::exp(static_cast<float>(s.lse[i]) - whole) * (1 + off));
+        for (int64_t d = 0; d < kHeadDim; ++d) o[d] = std::fmaf(w, static_cast<float>(s.o[i][d]), o[d]);
+      }
+      return o;
+    };
+    const std::vector<float> o = o_of(format), coarse = o_of(ASSAY_BF16);
+    const double exp_error = std::fabs(off) + 0x1p-23;
+    const MergedRow row = merged(s, sink, exp_error, format), divided = merged(s, sink, exp_error);
+    for (int64_t d = 0; d < kHeadDim; ++d) {
+      if (row.o_bound[d] == 0) continue;
+      worst.declared = std::max(worst.declared, std::fabs(o[d] - row.o[d]) / row.o_bound[d]);
+      worst.undeclared = std::max(worst.undeclared, std::fabs(o[d] - row.o[d]) / divided.o_bound[d]);
+      worst.coarser = std::max(worst.coarser, std::fabs(coarse[d] - row.o[d]) / row.o_bound[d]);
+    }
+  }
+  return worst;
+}
+
+TEST(MergeBounds, WeightsOfAnLseAreDeclared) {
+  for (const double base : {0.0, 60.0, 900.0})
+    for (const int32_t format : {ASSAY_FP32, ASSAY_FP16})
+      for (const double off : {0.0, 0x1p-11, -0x1p-11}) {
+        const ByLse worst = weighed_by_lse(base, format, off);
+        std::printf("  %g, format %d, %g: %.2f, undeclared %.2f, in bf16 %.2f\n", base, format, off,
+                    worst.declared, worst.undeclared, worst.coarser);
+        EXPECT_LE(worst.declared, 1) << base << " " << format;
+        EXPECT_GT(worst.declared, 0.05) << base << " " << format;
+        EXPECT_GT(worst.undeclared, base > 800 || format != ASSAY_FP32 ? 1 : 0) << base << " " << format;
+        EXPECT_GT(worst.coarser, format == ASSAY_FP32 ? 5 : 1) << base << " " << format;
+      }
 }
 
 TEST(MergeBounds, GateIsTheBoundOverTheSize) {

@@ -67,8 +67,8 @@ class Aggregator {
         scaled_(p, operands_, b, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
-    // Nothing replays more roundings than one.
-    leaning_p_ = a.p_roundings > 1 && rounds_p(a);
+    // Nothing replays more roundings than one, nor to the bit the LSE that P stands against.
+    leaning_p_ = (a.p_roundings > 1 || a.weights_lse_format != ASSAY_FORMAT_NONE) && rounds_p(a);
   }
 
   AggregateReport run() {

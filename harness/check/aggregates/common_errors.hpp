@@ -11,7 +11,7 @@ namespace assay {
 
 struct CommonErrors {
   double relative = 0;  // of O
-  bool step = false;    // the largest weights of all rows may round the other way than replayed
+  bool step = false;    // the largest weights of all rows may round the other way than replayed, or LSEs
   bool stored =
       false;  // results of parts are stored in 16 bits: numbers half way between two of O's are such
   CommonErrors() = default;
@@ -20,7 +20,9 @@ struct CommonErrors {
     const PRounding& r = model.p_rounding();
     // Row sums that are equal (one key, equal scores) have one reciprocal.
     relative = model.terms(RowShape{}).quotient;
-    stored = model.needs_lse() && a.partial_format != ASSAY_FP32 && a.partial_format != ASSAY_FORMAT_NONE;
+    stored = a.splits > 1 && a.partial_format != ASSAY_FP32 && a.partial_format != ASSAY_FORMAT_NONE;
+    // LSEs that are alike are rounded alike, and weights relative to them with it.
+    step = model.weights_of_lse() || model.merges_by_lse();
     if (!r.narrow || model.rounded_row_sum()) return;
     // The exponential errs alike at 0; a row sum of exact P keeps that error and rounding takes it from P, so
     // that O is off by it in all rows. Or rounding makes a step of it: toward zero, 1 less anything is the
@@ -28,7 +30,7 @@ struct CommonErrors {
     relative += model.largest_eps();
     const double largest = std::exp2(a.p_offset_log2);
     const RoundedP one = rounding::round_p(r, largest, r.tile_max ? largest : 1.0);
-    step = rounding::flip(one, largest * std::expm1(relative)) > 0;
+    step |= rounding::flip(one, largest * std::expm1(relative)) > 0;
   }
 };
 

@@ -269,6 +269,19 @@ TEST(Reasons, ImpossibleArithmeticIsNamed) {
   EXPECT_NE(text([](A& x) { x.promote_every = 2; }), "");
   EXPECT_EQ(text([](A& x) { x.promote_every = 2, x.promote_pv = 1; }), "");
   EXPECT_NE(text([](A& x) { x.bias_form = 7; }), "");
+  EXPECT_NE(text([](A& x) { x.splits_vary = 3; }), "");
+  EXPECT_NE(text([](A& x) { x.chained_requests = ASSAY_REQUEST_ANY; }), "");
+  EXPECT_EQ(text([](A& x) { x.splits_vary = 1, x.chained_requests = ASSAY_REQUEST_ANY; }), "");
+  EXPECT_NE(text([](A& x) { x.splits_vary = 1, x.chained_requests = 8; }), "");
+  EXPECT_EQ(text([](A& x) { x.weights_lse_format = ASSAY_FP16, x.merge_lse_format = ASSAY_FP32; }), "");
+  EXPECT_NE(text([](A& x) { x.weights_lse_format = ASSAY_INT8; }), "");
+  EXPECT_NE(text([](A& x) { x.merge_lse_format = ASSAY_FP8_E4M3; }), "");
+  EXPECT_NE(text([](A& x) { x.weights_lse_format = ASSAY_FP32, x.order_declared = 1; }), "");
+  EXPECT_NE(text([](A& x) { x.weights_lse_format = ASSAY_FP32, x.row_sum_from_rounded_p = 1; }), "");
+  assay_arithmetic merge = default_arithmetic();
+  EXPECT_EQ(impossible_block_arithmetic(merge), "");
+  merge.merge_lse_format = ASSAY_INT8;
+  EXPECT_NE(impossible_block_arithmetic(merge), "");
   EXPECT_NE(text([](A& x) { x.q_replayed_format = ASSAY_BF16; }), "");
   const auto folds = [&](auto change) {
     return text([&](A& x) {

@@ -36,7 +36,7 @@ void check_merge(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& ou
           o[s][d] = real_at(t.partial_o, s * step[0] + at * step[1] + head * step[2] + d * step[3]);
       }
       const double sink = p.sinks ? real_at(t.sinks, head * t.sinks.stride[0]) : -kInf;
-      merge_row(states, lse, p.head_dim_v, sink, a.exp_relative_error, merged);
+      merge_row(states, lse, p.head_dim_v, sink, a, merged);
       *gate = std::max(*gate, merged.gate);
       const int64_t first = at * t.o.stride[0] + head * t.o.stride[1];
       for (int32_t d = 0; d < p.head_dim_v; ++d)

@@ -33,6 +33,10 @@ std::string element_text(const char* what, const ErrorStats& s) {
       what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, tier_name(s.tier), s.max_ratio);
 }
 
+bool known_lse(int32_t format) {
+  return format == ASSAY_FORMAT_NONE || format == ASSAY_FP32 || format_is_float16(format);
+}
+
 }  // namespace
 
 std::string one_line(std::string text) {
@@ -175,11 +179,18 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                     {"q_rounding", a.q_rounding}})
     if (error >= 1)
       return fmt::format("{} is {}, less than 1 expected: the result may be anything", name, error);
-  // Beside a flag the classes of a step's requests that have a chain (reference/bounds/bounds_chain.hpp).
-  if (a.splits_vary < 0 || a.splits_vary > 1 + 2 * ASSAY_REQUEST_ANY ||
-      (a.splits_vary > 1 && a.splits_vary % 2 == 0))
-    return fmt::format("splits_vary is {}, 0, 1 or 1 + 2 x the classes of requests with a chain expected",
-                       a.splits_vary);
+  if (a.chained_requests < 0 || a.chained_requests > ASSAY_REQUEST_ANY)
+    return fmt::format("chained_requests is {}, bits of enum assay_request_class expected",
+                       a.chained_requests);
+  if (a.chained_requests != 0 && a.splits_vary == 0)
+    return "chained_requests without splits_vary: requests are cut as their contexts are";
+  if (!known_lse(a.weights_lse_format) || !known_lse(a.merge_lse_format))
+    return fmt::format("weights_lse_format is {} and merge_lse_format {}, none, fp32, bf16 or fp16 expected",
+                       a.weights_lse_format, a.merge_lse_format);
+  if (a.weights_lse_format != ASSAY_FORMAT_NONE && (a.order_declared != 0 || a.row_sum_from_rounded_p != 0))
+    return "weights_lse_format with order_declared or row_sum_from_rounded_p: nothing replays a P that "
+           "stands "
+           "against an LSE, and no row sum takes it";
   for (const auto& [name, flag] : {std::pair{"promote_pv", a.promote_pv},
                                    {"tile_reverse", a.tile_reverse},
                                    {"p_truncated", a.p_truncated},
@@ -189,6 +200,7 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
                                    {"p_int8_tile_max", a.p_int8_tile_max},
                                    {"dequant_replayed", a.dequant_replayed},
                                    {"split_interleaved", a.split_interleaved},
+                                   {"splits_vary", a.splits_vary},
                                    {"q_replayed_scales", a.q_replayed_scales},
                                    {"rescale_inexact", a.rescale_inexact}})
     if (flag != 0 && flag != 1) return fmt::format("{} is {}, 0 or 1 expected", name, flag);
@@ -196,6 +208,8 @@ std::string impossible_arithmetic(const assay_arithmetic& a) {
 }
 
 std::string impossible_block_arithmetic(const assay_arithmetic& a) {
+  if (!known_lse(a.merge_lse_format))
+    return fmt::format("merge_lse_format is {}, none, fp32, bf16 or fp16 expected", a.merge_lse_format);
   for (const double error : {a.exp_relative_error, a.scaling_relative_error})
     if (!(error >= 0 && error < 0.5)) return fmt::format("a relative error of {}, 0 to 0.5 expected", error);
   return {};

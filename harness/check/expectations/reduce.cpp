@@ -53,8 +53,7 @@ class ReduceExpectation final : public BlockExpectation {
             o[i][static_cast<size_t>(d)] = load(t.partial_o.format, t.partial_o.data,
                                                 first(t.partial_o, parts[i]) + d * t.partial_o.stride[3]);
         }
-        merge_row(states, lse, p.head_dim_v, -std::numeric_limits<double>::infinity(),
-                  arithmetic_.exp_relative_error, merged);
+        merge_row(states, lse, p.head_dim_v, -std::numeric_limits<double>::infinity(), arithmetic_, merged);
         gate = std::max(gate, merged.gate);
         const int32_t head = to.head * p.group() + j;
         for (int32_t d = 0; d < p.head_dim_v; ++d) {

@@ -108,7 +108,7 @@ assay_arithmetic coarser(const assay_arithmetic& a, const assay_arithmetic& b) {
     same.partial_roundings = a.partial_roundings;
   if (std::memcmp(&a, &same, sizeof a) != 0) {
     c.order_declared = 0;
-    c.splits_vary = c.splits_vary != 0;  // chunks may be cut otherwise
+    c.chained_requests = 0;  // chunks may be cut otherwise
     if (c.item_rows > 0) c.splits_vary = 1;
     c.item_rows = c.shares = c.share_tiles = c.share_turns = 0;
   }

@@ -31,7 +31,7 @@ auto members(const assay_accumulator& of) {
       tanh_absolute_error, log_absolute_error, log_relative_error, bias_form, row_sum, q_rounding_absolute, \
       q_replayed_format, q_replayed_factor, p_roundings, partial_roundings, split_interleaved, splits_vary, \
       promote_every, dense_new_keys, item_rows, shares, share_tiles, share_turns, q_replayed_scales,        \
-      rescale_inexact
+      rescale_inexact, chained_requests, weights_lse_format, merge_lse_format
 #define ASSAY_AS_TEXT(...) #__VA_ARGS__
 #define ASSAY_NAMES(members) ASSAY_AS_TEXT(members)
 
