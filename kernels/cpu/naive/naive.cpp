@@ -91,10 +91,13 @@ void add_pieces(std::vector<Piece>& pieces, Piece piece, int64_t rows, int32_t b
 }
 
 // How many rows stand beside each other: all that may where that leaves each thread several pieces, since
-// pieces take unequal times; fewer before a thread had nothing to do. No row's bits depend on it.
-int32_t rows_beside(int64_t rows) {
+// pieces take unequal times; fewer before a thread had nothing to do, and where their logits took more than
+// 64 MiB a thread. No row's bits depend on it.
+int32_t rows_beside(int64_t rows, int64_t keys) {
+  constexpr int64_t kMostLogits = int64_t{16} << 20;
   const int64_t of_a_thread = rows / std::max(omp_get_max_threads(), 1);
-  const int64_t most = of_a_thread >= 2 * kRowsBeside ? kRowsBeside : kRowsBeside / 2;
+  const int64_t many = of_a_thread >= 2 * kRowsBeside ? kRowsBeside : kRowsBeside / 2;
+  const int64_t most = std::clamp<int64_t>(kMostLogits / std::max<int64_t>(keys, 1), kRowsBeside / 4, many);
   return static_cast<int32_t>(std::clamp<int64_t>(of_a_thread, 1, most));
 }
 
@@ -158,7 +161,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     a.p.q_len = q_len.data(), a.p.kv_len = kv_len.data();
     const bool split = self->op == ASSAY_OP_DECODE_SPLITKV;
     const int64_t parts = split ? p->states : 1;
-    const int32_t beside = rows_beside(p->total_q * p->heads_q * parts);
+    const int32_t beside = rows_beside(p->total_q * p->heads_q * parts, p->max_kv_len);
     std::vector<Piece> pieces;
     for (int32_t r = 0; r < p->requests; ++r)
       for (int32_t h = 0; h < p->heads_kv; ++h)
@@ -191,7 +194,7 @@ int run_schedule(const assay_kernel* self, const assay_problem* p, const assay_t
       const Work work = work_at(b.schedule, i);
       rows += int64_t{work.end_row - work.first_row} * a.group;
     }
-    const int32_t beside = rows_beside(rows);
+    const int32_t beside = rows_beside(rows, p->max_kv_len);
     std::vector<Piece> pieces;
     for (int64_t i = first; i < end; ++i) {
       const Work work = work_at(b.schedule, i);
