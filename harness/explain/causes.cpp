@@ -154,7 +154,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"precision.partial_lse", "the partial LSEs of splits are stored more coarsely than declared"},
     {"precision.lse", "the LSE is stored more coarsely than declared"},
     {"precision.scores", "the scores are rounded to a 16-bit format"},
-    {"precision.operand", "Q, K or V is rounded more coarsely than declared before the product"},
+    {"precision.operand", "Q, K or V is rounded otherwise than declared before the product"},
     {"precision.query", "the scaled query is rounded more coarsely than declared"},
     {"precision.row_sum", "the row sum is accumulated in less precision than declared"},
     {"precision.reciprocal", "the reciprocal of the row sum is less accurate than a division"},

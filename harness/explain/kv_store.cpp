@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "harness/base/error.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -100,8 +101,11 @@ void KvStore::load(Row& row) {
   reader_.k_at(row.request, row.place, row.kv_head, row.k.data());
   reader_.v_at(row.request, row.place, row.kv_head, row.v.data());
   if (dequant_format_ == ASSAY_FORMAT_NONE) return;
-  for (double& x : row.k) x = round_to(dequant_format_, x);
-  for (double& x : row.v) x = round_to(dequant_format_, x);
+  const auto dequantise = [format = dequant_format_ & ~kCut](std::vector<double>& of, bool cut) {
+    for (double& x : of) x = round_step(cut ? format | kCut : format, x);
+  };
+  dequantise(row.k, (dequant_format_ & kCutK) != 0);
+  dequantise(row.v, (dequant_format_ & kCutV) != 0);
 }
 
 const double* KvStore::k(int32_t row) {

@@ -44,6 +44,7 @@ Predictor::Predictor(const Problem& problem, const HostOperands& operands, const
 }
 
 struct Predictor::Altered {
+  std::shared_ptr<const World> world;  // kept: another one at its place in memory would be taken for it
   assay_tensors tensors;
   HostOperands host;
   std::vector<std::vector<float>> owned;
@@ -149,7 +150,9 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Query& query
   if (rules.edit_per_key && declared_.dequant_replayed && term.k_factor != 1) {
     const double* k = scene.keys.k(term.k_row);
     scaled_k_.resize(dim);
-    for (int32_t d = 0; d < dim; ++d) scaled_k_[d] = round_to(declared_.dequant_format, k[d] * term.k_factor);
+    const int32_t plain = declared_.dequant_format & ~kCut;
+    const int32_t dequant = declared_.dequant_format & kCutK ? plain | kCut : plain;
+    for (int32_t d = 0; d < dim; ++d) scaled_k_[d] = round_step(dequant, k[d] * term.k_factor);
     return product(q, scaled_k_.data());
   }
   if (rules.dot_format != ASSAY_FORMAT_NONE) {
@@ -157,7 +160,7 @@ double Predictor::dot(const Rules& rules, const Scene& scene, const Query& query
     double sum = 0;
     for (int32_t d = 0; d < dim; d += rules.dot_step) {
       for (int32_t i = d; i < std::min(dim, d + rules.dot_step); ++i) sum += q[i] * k[i];
-      sum = round_to(rules.dot_format, sum);
+      sum = round_step(rules.dot_format, sum);
     }
     return term.k_factor * sum;
   }
@@ -199,7 +202,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   double slope = biased ? reader_.alibi_slope(cell.head) : 0;
   if (rules.slope) slope = rules.slope(scene, slope);
   double scale = problem_.softmax_scale;
-  if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_to(rules.scale_format, scale);
+  if (rules.scale_format != ASSAY_FORMAT_NONE) scale = round_step(rules.scale_format, scale);
   const assay_arithmetic& a = rules.arithmetic;
   const PartsOf cut(rules, scene);
   std::vector<Scored> scored;
@@ -220,9 +223,9 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
         parts.distance = rules.distance(scene, term, parts.distance);
         parts.biased = true;
       }
-      if (rules.score_format != ASSAY_FORMAT_NONE) parts.dot = round_to(rules.score_format, parts.dot);
+      if (rules.score_format != ASSAY_FORMAT_NONE) parts.dot = round_step(rules.score_format, parts.dot);
       s.x = rules.score ? rules.score(scene, term, parts) : standard_score(parts);
-      if (rules.scaled_score_format != ASSAY_FORMAT_NONE) s.x = round_to(rules.scaled_score_format, s.x);
+      if (rules.scaled_score_format != ASSAY_FORMAT_NONE) s.x = round_step(rules.scaled_score_format, s.x);
     }
     if (!term.zero)
       s.v = rules.values_from_k >= 0 ? scene.keys.k(term.v_row) + rules.values_from_k
@@ -304,7 +307,9 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   if (rules.world) {
     Rules inside = rules;
     inside.world = nullptr;
-    return in_world(*rules.world).predict(inside, asked);
+    Predictor& altered = in_world(*rules.world);
+    worlds_[rules.world.get()]->world = rules.world;
+    return altered.predict(inside, asked);
   }
   if (rules.o_of || rules.lse_of) {
     Rules own = rules;
@@ -340,9 +345,9 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
     std::vector<SplitPart>& results = summed.parts;
     for (SplitPart& part : results) {
       if (a.partial_format != ASSAY_FORMAT_NONE && a.partial_format != ASSAY_FP32)
-        for (double& x : part.o) x = round_to(a.partial_format, x);
+        for (double& x : part.o) x = round_step(a.partial_format, x);
       if (a.partial_lse_format != ASSAY_FORMAT_NONE && a.partial_lse_format != ASSAY_FP32)
-        part.lse = round_to(a.partial_lse_format, part.lse);
+        part.lse = round_step(a.partial_lse_format, part.lse);
     }
     if (rules.edit_parts) rules.edit_parts(scene, results);
     double top = rules.sink_per_split ? -kInf : sink;
@@ -366,7 +371,8 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
       }
       const double keys_only = total;
       const double joined = rules.sink_per_split ? -kInf : sink;
-      if (joined != -kInf) total += std::exp(rules.sink_exponent * (joined - top));
+      if (joined != -kInf)
+        total += std::exp(rules.sink_exponent * (rules.sink_unshifted ? joined : joined - top));
       const double more = rules.sum_offset_of_parts ? 0 : rules.sum_offset, divisor = total + more;
       if (rules.merge_divides || results.size() < 2)
         for (double& x : out.o) x = divisor == 0 ? 0.0 : x / divisor;

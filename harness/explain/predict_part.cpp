@@ -124,19 +124,19 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       }
       double& joins = rules.sum_of_tile ? of_tile : sum;
       joins += term.weight * term.in_sum * counted_as;
-      if (rules.sum_per_key) joins = round_to(rules.sum_format, joins);
+      if (rules.sum_per_key) joins = round_step(rules.sum_format, joins);
       const double w = term.weight * term.in_output * term.v_factor * rounded;
       const double* v = keys[j].v;
       if (v == nullptr) continue;
       for (int32_t d = 0; d < dim; ++d) acc[d] += w * v[d];
       if (rules.accumulator_per_key)
-        for (double& x : acc) x = round_fast(rules.accumulator_format, x);
+        for (double& x : acc) x = round_step(rules.accumulator_format, x);
     }
     if (rules.accumulator_format != ASSAY_FORMAT_NONE)
-      for (double& x : acc) x = round_to(rules.accumulator_format, x);
-    sum += rules.sum_of_tile && !rules.sum_per_key ? round_to(rules.sum_format, of_tile) : of_tile;
+      for (double& x : acc) x = round_step(rules.accumulator_format, x);
+    sum += rules.sum_of_tile && !rules.sum_per_key ? round_step(rules.sum_format, of_tile) : of_tile;
     if (rules.sum_format != ASSAY_FORMAT_NONE && !rules.sum_per_key && !rules.sum_of_tile)
-      sum = round_to(rules.sum_format, sum);
+      sum = round_step(rules.sum_format, sum);
     i = next;
   }
   if (maximum == kNoScore) {

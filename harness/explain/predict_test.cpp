@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "harness/base/random.hpp"
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/families/row_block.hpp"
+#include "harness/explain/families/row_places.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/rounding.hpp"
 #include "harness/input/inputs.hpp"
@@ -123,6 +126,69 @@ TEST(Predict, DeclaredArithmeticStaysInItsBounds) {
       }
     }
   EXPECT_GT(coarse, 0) << "P was not rounded at all";
+}
+
+// Places that masks and the position bias may count a row from, by hand.
+TEST(RowPlaces, ByHand) {
+  const Case c("paged h=4/2 d=32 mask=full positions=drawn alibi=linear batch=1q3s20_1q5s30 seed=3");
+  assay_arithmetic a = default_arithmetic();
+  a.order_declared = 0;
+  Predictor predictor(c.problem, c.host(), a);
+  KvStore& store = predictor.store(1, 0);
+  const Cell cell{1, 2, 0};
+  const Scene scene{c.problem, cell, store, store.keys(), place_of_row(c.problem, cell)};
+  std::map<std::string, int32_t> at;
+  for (const RowPlace& place : row_places(c.problem)) at[place.name] = place.at(scene);
+  EXPECT_EQ(at.at("rows at the end of the keys, the given positions not read"), 27);
+  EXPECT_NE(scene.position, 27) << "positions are drawn";
+  EXPECT_EQ(at.at("the last row for all"), 29);
+  EXPECT_EQ(at.at("the first row for all"), 25);
+  EXPECT_EQ(at.at("rows from the last to the first"), 27);
+  EXPECT_EQ(at.at("the context of the first request"), 19);
+  EXPECT_EQ(at.at("the row behind all keys"), 32);
+}
+
+// Worlds come and go with the hypotheses that hold them, and each is that of its own numbers.
+TEST(Predict, AWorldIsNoOtherThatStoodAtItsPlace) {
+  const Case c("paged h=2/1 d=32 q=fp32 out=fp32 batch=1q1s10 seed=7");
+  assay_arithmetic a = default_arithmetic();
+  a.order_declared = 0;
+  const Cell cell{0, 0, 1};
+  const auto predicted = [&](Predictor& by, int32_t format) {
+    Rules rules = by.right();
+    auto world = std::make_shared<World>();
+    world->dequant_format = format;
+    rules.world = world;
+    return by.predict(rules, cell).o[0];
+  };
+  Predictor one(c.problem, c.host(), a), other(c.problem, c.host(), a);
+  const double coarse = predicted(one, ASSAY_FP8_E4M3), fine = predicted(other, ASSAY_FP16);
+  EXPECT_NE(coarse, fine);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(predicted(one, ASSAY_FP16), fine);
+}
+
+// K and V of codes times scales, cut toward zero: both, or one of them beside the other one rounded.
+TEST(Predict, WhatIsDequantisedIsCut) {
+  const Case c("paged h=2/1 d=32 q=fp32 out=fp32 kv=int8:head batch=1q1s10 seed=7");
+  assay_arithmetic a = default_arithmetic();
+  a.order_declared = 1, a.dequant_format = ASSAY_BF16, a.dequant_replayed = 1;
+  Predictor rounded(c.problem, c.host(), a);
+  a.dequant_format = ASSAY_FORMAT_NONE, a.dequant_replayed = 0;
+  Predictor exact(c.problem, c.host(), a);
+  for (const int32_t cut : {0, kCutK, kCutV, kCut}) {
+    a.dequant_format = ASSAY_BF16 | cut, a.dequant_replayed = 1;
+    Predictor predictor(c.problem, c.host(), a);
+    KvStore &store = predictor.store(0, 0), &whole = exact.store(0, 0), &nearest = rounded.store(0, 0);
+    int differ = 0;
+    for (int32_t j = 0; j < 10; ++j)
+      for (int32_t d = 0; d < 32; ++d) {
+        const double k = whole.k(j)[d], v = whole.v(j)[d];
+        EXPECT_EQ(store.k(j)[d], cut & kCutK ? truncate_to(ASSAY_BF16, k) : round_to(ASSAY_BF16, k));
+        EXPECT_EQ(store.v(j)[d], cut & kCutV ? truncate_to(ASSAY_BF16, v) : round_to(ASSAY_BF16, v));
+        differ += store.k(j)[d] != nearest.k(j)[d] || store.v(j)[d] != nearest.v(j)[d];
+      }
+    EXPECT_EQ(differ > 0, cut != 0);
+  }
 }
 
 TEST(Predict, HooksChangeWhatTheySay) {

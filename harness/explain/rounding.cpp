@@ -60,6 +60,10 @@ double truncate_to(int32_t format, double value) {
   return std::trunc(value / step) * step;
 }
 
+double round_step(int32_t format, double value) {
+  return (format & kCut) == kCut ? truncate_to(format & ~kCut, value) : round_fast(format & ~kCut, value);
+}
+
 double standard_score(const ScoreParts& s) {
   double x = s.scale * s.dot;
   if (s.softcap > 0) x = s.softcap * std::tanh(x / s.softcap);

@@ -20,4 +20,9 @@ double round_fast(int32_t format, double value);
 // Rounding towards zero.
 double truncate_to(int32_t format, double value);
 
+// Added to a format of Rules, of its arithmetic's partial results or of a World: values are cut toward zero
+// in place of rounded to nearest. Of a World's K and V there may be one of them alone.
+inline constexpr int32_t kCutK = 1 << 8, kCutV = 1 << 9, kCut = kCutK | kCutV;
+double round_step(int32_t format, double value);
+
 }  // namespace assay

@@ -57,6 +57,7 @@ std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
 // found cell by cell.
 std::string plain_words(std::string text) {
   if (text.find(" in request ") != std::string::npos) text.resize(std::min(text.size(), text.find(':')));
+  text.resize(std::min(text.size(), text.find(" (found: ")));
   for (std::string_view begin : {", were it cut into", ", the last ones shorter", ", tiles of"})
     if (const size_t at = text.find(begin); at != std::string::npos) {
       const size_t end = text.find(',', at + 1);

@@ -235,5 +235,49 @@ TEST(SecondLine, TheThirdOneHasOtherNumbersAndMoreRows) {
   EXPECT_NE(least.softmax_scale, first.softmax_scale);
 }
 
+// What confirm() makes of a first line on which "every 3rd page" and "every 3rd slot" fit alike, the first
+// one being said, and of a second line that says `there` of itself.
+Ranking confirmed(const std::string& there, double explained_there) {
+  constexpr std::string_view kCause = "page.wrong";
+  const auto ranking_of = [&](const std::string& text, double explained) {
+    Ranking r;
+    r.list.push_back({kCause, text, 10 * (1 - explained), explained, 0.1});
+    r.alike.insert({kCause, text});
+    r.nothing = 10, r.bad_cells = 20;
+    return r;
+  };
+  Ranking here = ranking_of("every 3rd page", 1);
+  here.alike.insert({kCause, "every 3rd slot"});
+  const Ranking first = here;
+  Choice asked;
+  confirm(
+      here, "the second line", [&](const Choice&) { return first; },
+      [&](const Choice& choice) {
+        if (asked.only.empty()) asked = choice;
+        return ranking_of(there, explained_there);
+      });
+  EXPECT_EQ(asked.only, std::set<std::string_view>{kCause});
+  EXPECT_EQ(asked.words, first.alike);
+  EXPECT_EQ(here.second, "the second line");
+  return here;
+}
+
+// The sentence of the second line is said of the first where it fits there too, and never where it does not.
+TEST(SecondLine, LendsWordsThatFitHereAlone) {
+  const Ranking fits = confirmed("every 3rd slot", 1), other = confirmed("every 3rd block", 1);
+  EXPECT_TRUE(sure(fits) && sure(other));
+  EXPECT_EQ(fits.list.front().text, "every 3rd slot");
+  EXPECT_EQ(other.list.front().text, "every 3rd page");
+}
+
+// Other words of the cause confirm nothing where they leave something of that line; the same ones do, and
+// the same ones of some keys.
+TEST(SecondLine, OtherWordsThatLeaveSomethingConfirmNothing) {
+  EXPECT_TRUE(sure(confirmed("every 3rd page", 0.93)));
+  EXPECT_TRUE(sure(confirmed("every 3rd page, in the last tile", 0.93)));
+  EXPECT_FALSE(sure(confirmed("every 3rd block", 0.93)));
+  EXPECT_FALSE(sure(confirmed("every 3rd page", 0.7)));
+}
+
 }  // namespace
 }  // namespace assay

@@ -8,6 +8,8 @@
 #include <numbers>
 
 #include "harness/explain/families/merges.hpp"
+#include "harness/explain/families/scale_reading.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/testing/mistakes.hpp"
 #include "reference/formats/formats.hpp"
@@ -115,8 +117,8 @@ TEST(Curves, ArgumentsReciprocalsAndBase2) {
       [](assay_arithmetic& a) { a.order_declared = 1, a.splits = 2, a.split_keys = 64, a.tile_keys = 64; });
 }
 
-// The sentence of the second line is not said of the first where it does not explain it.
-TEST(Addresses, TheSecondLineLendsNoWordsThatDoNotFitHere) {
+// Both lines are explained by the number of the slot's bits, whatever else explains the second one.
+TEST(Addresses, SlotsByTheBitsOfAPageThatIsNoPowerOfTwo) {
   const char* line = "paged h=4/2 d=64 page=12 batch=2q6s72_1q9s60 seed=11";
   const Mistakes make = [](const Problem& p, Rules& r) {
     r.edit_terms = [size = p.page_size](Scene& s, std::vector<Term>& terms) {
@@ -128,6 +130,77 @@ TEST(Addresses, TheSecondLineLendsNoWordsThatDoNotFitHere) {
   const Explanation x =
       explain(here, {}, [&](BesideLine which) { return which == BesideLine::kSecond ? &there : nullptr; });
   EXPECT_THAT(explanation_text(x, here.problem, 1, false), HasSubstr("slot is the key's number and 11"));
+}
+
+// Blocks of numbers beyond 127 are others', block 0 among them.
+TEST(Addresses, BlockNumbersInFewerBits) {
+  expect_named({"paged h=4/2 d=64 page=4 batch=2q1s190_1q5s230 seed=5", "page.wrong",
+                "block number cut to 8 bits with a sign, none below 0", [](const Problem& p, Rules& r) {
+                  r.edit_terms = [size = p.page_size](Scene& s, std::vector<Term>& terms) {
+                    for (Term& t : terms) {
+                      int64_t block = 0, slot = 0;
+                      ASSERT_TRUE(s.keys.place(s.cell.request, t.position, &block, &slot));
+                      t.k_row = t.v_row = s.keys.extra(block < 128 ? block : 0, slot);
+                    }
+                  };
+                }});
+}
+
+// Two requests of one length whose results a schedule did not put back, and four in some order.
+TEST(Exchanges, RequestsAndHeads) {
+  expect_named({"paged h=4/2 d=64 batch=5q1s90 seed=85", "rows.written_to_other_row",
+                "O alone of requests 1 and 2 exchanged", [](const Problem&, Rules& r) {
+                  r.o_of = [](Cell c) {
+                    if (c.request == 1 || c.request == 2) c.request = 3 - c.request;
+                    return c;
+                  };
+                }});
+  expect_named({"paged h=4/2 d=64 batch=5q3s90 seed=86", "rows.written_to_other_row",
+                "results of another request (found: 3 in 1, 1 in 2, 4 in 3, 2 in 4)",
+                [](const Problem&, Rules& r) {
+                  r.result_of = [](Cell c) {
+                    constexpr int32_t kFrom[] = {0, 3, 1, 4, 2};
+                    c.request = kFrom[c.request];
+                    return c;
+                  };
+                }});
+  expect_named({"paged h=6/2 d=64 batch=2q3s90 seed=87", "heads.q_swapped",
+                "results of heads 1 and 5 exchanged", [](const Problem&, Rules& r) {
+                  r.result_of = [](Cell c) {
+                    if (c.head == 1 || c.head == 5) c.head = 6 - c.head;
+                    return c;
+                  };
+                }});
+  expect_named({"paged h=6/2 d=64 batch=2q3s90 seed=88", "heads.q_swapped",
+                "queries of heads 0 and 4 exchanged", [](const Problem&, Rules& r) {
+                  r.query_of = [](const Scene& s) {
+                    Cell c = s.cell;
+                    if (c.head == 0 || c.head == 4) c.head = 4 - c.head;
+                    return c;
+                  };
+                }});
+}
+
+// Two requests of three heads each, as indexes of a dense array of two rows.
+TEST(Scales, OfExchangedAxes) {
+  using Index = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(indexes(IndexOrder::kAsExchanged, 1, 2, 2, 3), (Index{1, 2}));
+  EXPECT_EQ(indexes(IndexOrder::kAsExchanged, 1, 0, 2, 3), (Index{0, 1}));
+  EXPECT_EQ(indexes(IndexOrder::kAsExchanged, 0, 1, 2, 3), (Index{0, 2}));
+  EXPECT_EQ(indexes(IndexOrder::kExchanged, 0, 1, 2, 3), (Index{1, 0}));
+  EXPECT_EQ(indexes(IndexOrder::kExchanged, 1, 2, 2, 3), (Index{0, 1}));  // behind the last, round
+  EXPECT_EQ(indexes(IndexOrder::kOtherWay, 0, 1, 2, 3), (Index{1, 0}));
+  EXPECT_EQ(indexes(IndexOrder::kOtherWay, 0, 2, 2, 3), (Index{0, 1}));
+}
+
+// Roundings that are declared, toward zero.
+TEST(Curves, PartialResultsTowardZero) {
+  expect_named(
+      {"paged h=4/2 d=64 out=fp32 batch=2q1s200_1q4s180 seed=57", "precision.partials",
+       "partial outputs cut to bf16", [](const Problem&, Rules& r) { r.arithmetic.partial_format |= kCut; }},
+      [](assay_arithmetic& a) {
+        a.order_declared = 1, a.tile_keys = 32, a.splits = 3, a.partial_format = ASSAY_BF16;
+      });
 }
 
 TEST(Addresses, NumbersOfATileDifferAsTheTilesDo) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "harness/cli/testing/program.hpp"
@@ -16,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::string kHostile = ASSAY_BINARY_DIR "/testing/libassay_hostile.so";
 const std::string kSmall = "paged h=2 d=32 page=8 batch=1q2s13";
@@ -83,6 +85,26 @@ TEST_P(HostileKernels, EachCostsItsOwnRow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, HostileKernels, ::testing::Range(0, kParts));
+
+// Of a library that tells judges something else the row states that, and not what all others hear.
+TEST_F(Hostile, RowsStateWhatJudgesHear) {
+  const std::string kernel = "paged_arithmetic_of_judges_hostile";
+  const Output judged =
+      run({"check", kSmall, "--backend", kHostile, "--kernel", kernel, "--out", path("out")});
+  EXPECT_EQ(judged.code, 1) << judged.err;
+  const Output asked =
+      run({"kernels", "--arithmetic", kSmall, "--backend", kHostile, "--kernel", kernel, "--json"});
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  const std::vector<Row> rows = read_rows(path("out/rows.csv")).rows;
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_THAT(rows[0].declaration, HasSubstr("q_rounding=0.001953125"));
+  std::string heard;
+  const nlohmann::json answer = nlohmann::json::parse(asked.out);
+  for (const auto& k : answer.at(0).at("kernels"))
+    if (k["kernel"] == kernel) heard = k.value("declaration", "nothing");
+  EXPECT_NE(heard, "");
+  EXPECT_THAT(heard, Not(HasSubstr("q_rounding")));
+}
 
 // What is left of one case meets the next one, too.
 TEST_F(Hostile, NothingIsLeftForALaterCase) {

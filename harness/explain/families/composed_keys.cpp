@@ -102,6 +102,16 @@ std::vector<Where> wheres(const Clues& clues) {
   return list;
 }
 
+// One lane of every run, which is one thread's, or one register's, work.
+std::vector<Where> lanes(const Clues& clues) {
+  std::vector<Where> list;
+  for (int32_t size : run_sizes(clues))
+    for (int32_t lane = 0; lane < size && size > 8 && size <= 64; ++lane)
+      list.push_back({fmt::format("key {} of every run of {}", lane, size),
+                      [=](const Scene&, const Term& t) { return t.position % size == lane; }, 0.45});
+  return list;
+}
+
 // What becomes of a key by itself.
 std::vector<What> mistakes(const Clues& clues) {
   std::vector<What> list;
@@ -307,6 +317,8 @@ void composed_key_family(const Clues& clues, Hypotheses& out) {
   const std::vector<Where> some = wheres(clues);
   const std::vector<What> by_itself = mistakes(clues), from_elsewhere = reads(clues);
   for (const Where& where : some)
+    for (const What& what : by_itself) composer.add(where, what);
+  for (const Where& where : lanes(clues))
     for (const What& what : by_itself) composer.add(where, what);
   for (const Where& where : some)
     for (const What& what : from_elsewhere) composer.add(where, what);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
@@ -149,12 +150,29 @@ void formats(const Clues& clues, Hypotheses& out) {
         clues, out, "precision.operand", "rounded to " + std::string(name_of(format_names(), other)), 0.2,
         [other](int32_t f) { return f == ASSAY_FP32 || (is_half(f) && f != other); },
         [other](int32_t f, uint32_t code) { return round_to(other, decode(f, code)); });
-    World world;
-    world.dequant_format = other;
-    add_world(clues, out, "precision.operand",
-              "K and V rounded to " + std::string(name_of(format_names(), other)) + " after their scale",
-              0.15, std::move(world));
+    reread(
+        clues, out, "precision.operand", "cut to " + std::string(name_of(format_names(), other)), 0.25,
+        [other](int32_t f) { return f == ASSAY_FP32 || (is_half(f) && f != other); },
+        [other](int32_t f, uint32_t code) { return truncate_to(other, decode(f, code)); });
   }
+  const assay_arithmetic& declared = clues.predictor.declared();
+  const int32_t own = declared.dequant_replayed ? declared.dequant_format : int32_t{ASSAY_FORMAT_NONE};
+  const auto dequantised = [&](const char* who, const char* how, int32_t format, double cost, int32_t cut) {
+    World world;
+    world.dequant_format = format | cut;
+    const char* whose = cut == 0 || cut == kCut ? "their" : "its";
+    add_world(clues, out, "precision.operand",
+              fmt::format("{} {} {} after {} scale", who, how, name_of(format_names(), format), whose), cost,
+              std::move(world));
+  };
+  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+    if (format != own) dequantised("K and V", "rounded to", format, 0.15, 0);
+    dequantised("K and V", "cut to", format, 0.17, kCut);
+    if (format != own) continue;  // of one alone: the other is rounded as it is declared
+    dequantised("K", "cut to", format, 0.2, kCutK);
+    dequantised("V", "cut to", format, 0.2, kCutV);
+  }
+  if (own != ASSAY_FORMAT_NONE) dequantised("K and V", "kept in", ASSAY_FP32, 0.17, 0);
 }
 
 // K or V of a paged cache read in the other order of slots and heads.

@@ -3,6 +3,7 @@
 // output, dimensions of the dot product and of the result.
 #include <algorithm>
 
+#include "harness/explain/families/exchanges.hpp"
 #include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
@@ -315,6 +316,7 @@ void mapping_family(const Clues& clues, Hypotheses& out) {
   query_heads_by(clues, out);
   rows(clues, out);
   dims(clues, out);
+  exchanges(clues, out);
 }
 
 }  // namespace assay

@@ -32,6 +32,45 @@ Edit read_through(int32_t page_size, Side side, Source source) {
   };
 }
 
+// Entries of the table, or the slot numbers made of them, kept in fewer bits, with a sign or without.
+void numbers_cut(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t size = p.page_size;
+  struct Sign {
+    const char* words;
+    bool is_signed, round;
+  };
+  constexpr Sign kSigns[] = {{"", false, false},
+                             {" with a sign, none below 0", true, false},
+                             {" with a sign, round from the last one", true, true}};
+  for (const bool of_slots : {false, true}) {
+    if (!of_slots && p.table == ASSAY_TABLE_TOKEN) continue;
+    const int64_t count = int64_t{p.num_blocks} * (of_slots ? size : 1);
+    for (int bits = 3; bits <= 31 && int64_t{1} << (bits - 1) < count; ++bits)
+      for (const Sign& sign : kSigns) {
+        if (!sign.is_signed && int64_t{1} << bits >= count) continue;
+        const auto cut = [=, is_signed = sign.is_signed, round = sign.round](int64_t n) {
+          n &= (int64_t{1} << bits) - 1;
+          if (is_signed && n >> (bits - 1) != 0) n -= int64_t{1} << bits;
+          return n >= 0 ? n : round ? (n % count + count) % count : 0;
+        };
+        Hypothesis h =
+            propose(clues, "page.wrong",
+                    fmt::format("{} number cut to {} bits{}", of_slots ? "slot" : "block", bits, sign.words),
+                    0.5 + 0.05 * sign.is_signed + 0.02 * of_slots);
+        h.rules.edit_terms = read_through(size, Side::kBoth, [=](Scene& s, int32_t page, int32_t slot) {
+          int64_t block = -1, at = 0;
+          const int32_t position = page * size + slot;
+          if (!s.keys.place(s.cell.request, position, &block, &at)) return own_row(s, position);
+          if (!of_slots) return s.keys.extra(cut(block), at);
+          const int64_t flat = cut(block * size + at);
+          return s.keys.extra(flat / size, flat % size);
+        });
+        out.push_back(std::move(h));
+      }
+  }
+}
+
 }  // namespace
 
 void page_family(const Clues& clues, Hypotheses& out) {
@@ -267,10 +306,7 @@ void page_family(const Clues& clues, Hypotheses& out) {
       "half of the block's number", [](int64_t b, int64_t) { return b / 2; }, 0.4);
   block_rule(
       "block number times the page size", [size](int64_t b, int64_t n) { return b * size % n; }, 0.4);
-  for (int bits : {3, 4, 5, 6, 7, 8})
-    block_rule(
-        fmt::format("block number cut to {} bits", bits),
-        [bits](int64_t b, int64_t) { return b & ((1 << bits) - 1); }, 0.6);
+  numbers_cut(clues, out);
   for (bool last : {false, true})
     add("page.skipped", fmt::format("keys that lie in block {} left out", last ? "the last one" : "0"), 0.3,
         [last](Scene& s, std::vector<Term>& terms) {

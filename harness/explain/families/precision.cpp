@@ -92,11 +92,13 @@ void precision_family(const Clues& clues, Hypotheses& out) {
       [](Rules& r) { r.arithmetic.row_sum_from_rounded_p = !r.arithmetic.row_sum_from_rounded_p; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2}) {
     if (format == clues.problem().o_format) continue;
-    add("precision.output", "O rounded to " + name(format), 0.1, [format](Rules& r) {
-      r.finish = [format](const Scene&, std::vector<double>& o, double&) {
-        for (double& x : o) x = round_to(format, x);
-      };
-    });
+    for (const bool cut : {false, true})
+      add("precision.output", fmt::format("O {} to {}", cut ? "cut" : "rounded", name(format)),
+          0.1 + 0.02 * cut, [format, cut](Rules& r) {
+            r.finish = [format, cut](const Scene&, std::vector<double>& o, double&) {
+              for (double& x : o) x = round_step(cut ? format | kCut : format, x);
+            };
+          });
   }
   for (int32_t bits = 1; bits <= 7; ++bits)
     add("precision.operand", fmt::format("Q with {} bits after the first", bits), 0.2, [bits](Rules& r) {
@@ -117,17 +119,40 @@ void precision_family(const Clues& clues, Hypotheses& out) {
           };
         });
   add("precision.output_truncated", "O rounded towards zero", 0, [](Rules& r) { r.truncate_output = true; });
+  // To nearest, or toward zero.
+  for (const int32_t cut : {0, kCut}) {
+    const char* how = cut ? "cut to " : "in ";
+    const double more = cut ? 0.02 : 0;
+    for (const int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
+      const std::string to = how + name(format);
+      const int32_t step = format | cut;
+      add("precision.o_accumulator", "O " + to + " between tiles", 0.1 + more,
+          [=](Rules& r) { r.accumulator_format = step; });
+      if (a.tile_keys == 0)
+        in_tiles("precision.o_accumulator", "O " + to, 0.1 + more,
+                 [=](Rules& r) { r.accumulator_format = step; });
+      in_tiles("precision.o_accumulator", "O " + to + " after every key", 0.15 + more, [=](Rules& r) {
+        r.accumulator_format = step;
+        r.accumulator_per_key = true;
+      });
+      add("precision.scores", "scores " + to, 0.1 + more, [=](Rules& r) { r.score_format = step; });
+      add("precision.scores", "scaled scores " + to, 0.15 + more,
+          [=](Rules& r) { r.scaled_score_format = step; });
+      add("precision.scale", "softmax scale " + to, 0.05 + more, [=](Rules& r) { r.scale_format = step; });
+      for (bool per_key : {true, false})
+        in_tiles("precision.row_sum", "row sum " + to + (per_key ? " after every key" : ""), 0.2 + more,
+                 [=](Rules& r) { r.sum_format = step, r.sum_per_key = per_key; });
+      if (a.splits <= 1 && a.split_keys == 0) continue;
+      // What is declared is rounded to nearest.
+      if (a.partial_format != step)
+        add("precision.partials", "partial outputs " + to, 0.1 + more,
+            [=](Rules& r) { r.arithmetic.partial_format = step; });
+      if (a.partial_lse_format != step)
+        add("precision.partial_lse", "partial LSEs " + to, 0.1 + more,
+            [=](Rules& r) { r.arithmetic.partial_lse_format = step; });
+    }
+  }
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    add("precision.o_accumulator", "O in " + name(format) + " between tiles", 0.1,
-        [format](Rules& r) { r.accumulator_format = format; });
-    if (a.tile_keys == 0)
-      in_tiles("precision.o_accumulator", "O in " + name(format), 0.1,
-               [format](Rules& r) { r.accumulator_format = format; });
-    in_tiles("precision.o_accumulator", "O in " + name(format) + " after every key", 0.15,
-             [format](Rules& r) {
-               r.accumulator_format = format;
-               r.accumulator_per_key = true;
-             });
     for (int32_t tile : {16, 32, 64, 128})
       if (tile != a.tile_keys)
         add("precision.o_accumulator", fmt::format("O in {} every {} keys", name(format), tile), 0.3,
@@ -135,22 +160,8 @@ void precision_family(const Clues& clues, Hypotheses& out) {
               r.accumulator_format = format;
               r.arithmetic.tile_keys = tile;
             });
-    add("precision.scores", "scores in " + name(format), 0.1,
-        [format](Rules& r) { r.score_format = format; });
-    add("precision.scores", "scaled scores in " + name(format), 0.15,
-        [format](Rules& r) { r.scaled_score_format = format; });
     add("precision.scores", "scores accumulated in " + name(format), 0.15,
         [format](Rules& r) { r.dot_format = format; });
-    add("precision.scale", "softmax scale in " + name(format), 0.05,
-        [format](Rules& r) { r.scale_format = format; });
-    if (a.splits > 1 || a.split_keys > 0) {
-      if (a.partial_format != format)
-        add("precision.partials", "partial outputs in " + name(format), 0.1,
-            [format](Rules& r) { r.arithmetic.partial_format = format; });
-      if (a.partial_lse_format != format)
-        add("precision.partial_lse", "partial LSEs in " + name(format), 0.1,
-            [format](Rules& r) { r.arithmetic.partial_lse_format = format; });
-    }
   }
   for (double steps : {127.0, 255.0, 128.0, 256.0, 15.0, 16.0, 7.0})
     for (bool in_sum : {false, true})
@@ -185,24 +196,22 @@ void precision_family(const Clues& clues, Hypotheses& out) {
       in_tiles("precision.p_coarse", "P in " + name(format), 0.1,
                [=](Rules& r) { r.arithmetic.p_format = format; });
   for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    for (bool per_key : {true, false})
-      in_tiles("precision.row_sum",
-               fmt::format("row sum in {}{}", name(format), per_key ? " after every key" : ""), 0.2,
-               [=](Rules& r) { r.sum_format = format, r.sum_per_key = per_key; });
     for (int32_t step : {1, 2, 4, 8, 32, 64})
       add("precision.scores",
           fmt::format("scores accumulated in {}, {} dimensions at a time", name(format), step), 0.2,
           [=](Rules& r) { r.dot_format = format, r.dot_step = step; });
     const double scale = clues.problem().softmax_scale;
     for (bool base2 : {false, true})
-      add("precision.query",
-          fmt::format("Q times the softmax scale{} in {}", base2 ? " and log2(e)" : "", name(format)), 0.1,
-          [format, factor = base2 ? scale * std::numbers::log2e : scale](Rules& r) {
-            r.edit_q = [=](const Scene& s, double* q) {
-              for (int32_t d = 0; d < s.problem.head_dim_qk; ++d)
-                q[d] = round_to(format, q[d] * factor) / factor;
-            };
-          });
+      for (const bool cut : {false, true})
+        add("precision.query",
+            fmt::format("Q times the softmax scale{} {} {}", base2 ? " and log2(e)" : "",
+                        cut ? "cut to" : "in", name(format)),
+            0.1 + 0.02 * cut, [=, factor = base2 ? scale * std::numbers::log2e : scale](Rules& r) {
+              r.edit_q = [=](const Scene& s, double* q) {
+                for (int32_t d = 0; d < s.problem.head_dim_qk; ++d)
+                  q[d] = round_step(cut ? format | kCut : format, q[d] * factor) / factor;
+              };
+            });
   }
   // A curve depends on the maximum that its argument is relative to, and so on the tiles.
   for (const Curve& curve : kCurves)

@@ -3,11 +3,13 @@
 // K is the code times its scale, so a wrong scale is a factor per key or per channel.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "harness/explain/families/head_maps.hpp"
-#include "harness/explain/families/row_block.hpp"
+#include "harness/explain/families/scale_reading.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/narrow.hpp"
+#include "harness/explain/rounding.hpp"
 #include "harness/ops/op.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -15,25 +17,6 @@ namespace assay {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// Reads scale tensors the way a kernel indexes them; indexes wrap round their axis.
-struct Scales {
-  const Clues& clues;
-  const assay_tensor& tensor;
-  int32_t kind;
-  float host;
-
-  double at(std::initializer_list<int64_t> index) const {
-    int64_t offset = 0;
-    int axis = 0;
-    for (int64_t i : index) {
-      const int64_t n = tensor.shape[axis];
-      offset += ((i % n) + n) % n * tensor.stride[axis];
-      ++axis;
-    }
-    return load(ASSAY_FP32, tensor.data, offset);
-  }
-};
 
 struct KeyPlace {
   int32_t request, kv_head, position;
@@ -50,7 +33,7 @@ struct Shift {
   bool group_head = false;  // indexed with KV head times group, no further than the last
   bool clamped = false;     // slots do not go round the page
   int32_t run = 1;          // one token for so many, the first
-  bool transposed = false;  // [request, head] read as [head, request]
+  IndexOrder axes = IndexOrder::kGiven;
   std::function<int32_t(int32_t)> request_of = {}, head_of = {};  // of a request; of a query head
 };
 
@@ -62,11 +45,13 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   head = (by.head_zero ? 0 : head) + by.head;
   if (by.head_of) head = by.head_of(query_head);
   int64_t request = by.request_of ? by.request_of(k.request) : k.request;
-  if (by.transposed) {
-    const auto requests = static_cast<int64_t>(p.requests.size());
-    const int64_t at = request * p.heads_kv + head;
-    request = at % requests, head = at / requests;
-  }
+  const auto exchange = [&](int64_t& i, int64_t& j, int64_t n, int64_t m) {
+    if (by.axes != IndexOrder::kGiven) std::tie(i, j) = indexes(by.axes, i, j, n, m);
+  };
+  int64_t channel = dim;
+  if (s.kind == ASSAY_SCALE_REQUEST_HEAD)
+    exchange(request, head, static_cast<int64_t>(p.requests.size()), p.heads_kv);
+  if (s.kind == ASSAY_SCALE_CHANNEL) exchange(head, channel, s.tensor.shape[0], s.tensor.shape[1]);
   switch (static_cast<assay_scale>(s.kind)) {
     case ASSAY_SCALE_NONE:
       return 1;
@@ -79,7 +64,7 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
     case ASSAY_SCALE_REQUEST_HEAD:
       return s.at({request, head});
     case ASSAY_SCALE_CHANNEL:
-      return s.at({head, dim});
+      return s.at({head, channel});
     case ASSAY_SCALE_TOKEN_HEAD:
       break;
   }
@@ -102,7 +87,12 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
     return !op_of(p).has_cache ? s.at({position, head}) : s.at({block, head, slot});
   }
   if (!keys.place(k.request, position, &block, &slot)) return kNaN;
-  return !op_of(p).has_cache ? s.at({block, head}) : s.at({block, head, slot});
+  if (!op_of(p).has_cache) {
+    exchange(block, head, s.tensor.shape[0], s.tensor.shape[1]);
+    return s.at({block, head});
+  }
+  exchange(head, slot, s.tensor.shape[1], s.tensor.shape[2]);
+  return s.at({block, head, slot});
 }
 
 // What stands in place of the right scale: that of displaced indexes, of the other operand, or a power of it.
@@ -138,7 +128,7 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
       const KeyPlace k{s.cell.request, s.kv_head, position};
       const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
                    read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
-      if (wrong.rounded != ASSAY_FORMAT_NONE) return round_to(wrong.rounded, read) / right;
+      if (wrong.rounded != ASSAY_FORMAT_NONE) return round_step(wrong.rounded, read) / right;
       return std::pow(read, wrong.power) / right;
     };
     if (own.kind != ASSAY_SCALE_CHANNEL)
@@ -190,12 +180,15 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
   add(cause("scale.k_missing", "scale.v_missing"), fmt::format("scale of {} taken as 1", name), 0,
       {{}, 0, false});
   add("scale.applied_twice", fmt::format("scale of {} applied twice", name), 0.1, {{}, 2, false});
-  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    Wrong rounded;
-    rounded.rounded = format;
-    add("precision.scale", fmt::format("scale of {} in {}", name, format == ASSAY_BF16 ? "bf16" : "fp16"),
-        0.1, rounded);
-  }
+  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16})
+    for (const bool cut : {false, true}) {
+      Wrong rounded;
+      rounded.rounded = cut ? format | kCut : format;
+      add("precision.scale",
+          fmt::format("scale of {} {} {}", name, cut ? "cut to" : "in",
+                      format == ASSAY_BF16 ? "bf16" : "fp16"),
+          0.1 + 0.02 * cut, rounded);
+    }
   add("scale.inverted", fmt::format("{} divided by its scale", name), 0.1, {{}, -1, false});
   if (p.k_scale == p.v_scale)
     add("scale.swapped",
@@ -231,8 +224,16 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
     const auto other = cause("scale.k_of_other_request", "scale.v_of_other_request");
     for (const IndexMap& map : request_maps(p))
       add(other, "scale of " + map.name, 0.1 + map.cost, moved([&](Shift& by) { by.request_of = map.of; }));
-    add(other, "scales read as if heads came before requests", 0.1,
-        moved([](Shift& by) { by.transposed = true; }));
+  }
+  if (kind == ASSAY_SCALE_REQUEST_HEAD || kind == ASSAY_SCALE_TOKEN_HEAD) {
+    const bool of_tokens = kind == ASSAY_SCALE_TOKEN_HEAD, paged = op_of(p).has_cache;
+    for (const IndexOrder axes : kExchanges)
+      add(of_tokens ? cause("scale.k_of_other_token", "scale.v_of_other_token")
+                    : cause("scale.k_of_other_request", "scale.v_of_other_request"),
+          !of_tokens ? words_of(axes, "request", "head")
+          : paged    ? words_of(axes, "head", "slot")
+                     : words_of(axes, "token", "head"),
+          0.1, moved([axes](Shift& by) { by.axes = axes; }));
   }
   if (kind == ASSAY_SCALE_TOKEN_HEAD) {
     const auto other = cause("scale.k_of_other_token", "scale.v_of_other_token");
@@ -296,18 +297,26 @@ void channels(const Clues& clues, Hypotheses& out) {
       maps.emplace_back(fmt::format("channel number modulo {}", width),
                         [width](int32_t d) { return d % width; });
     }
-    for (const auto& [name, map] : maps) {
-      const auto ratio = [s, map = map](int32_t head, int32_t d) {
+    using Ratio = std::function<double(int32_t head, int32_t d)>;
+    std::vector<std::pair<std::string, Ratio>> ratios;
+    for (const auto& [name, map] : maps)
+      ratios.emplace_back(name, [s, map = map](int32_t head, int32_t d) {
         return s.at({head, map(d)}) / s.at({head, d});
-      };
+      });
+    for (const IndexOrder axes : kExchanges)
+      ratios.emplace_back(words_of(axes, "head", "channel"), [s, axes](int32_t head, int32_t d) {
+        const auto [i, j] = indexes(axes, head, d, s.tensor.shape[0], s.tensor.shape[1]);
+        return s.at({i, j}) / s.at({head, d});
+      });
+    for (const auto& [name, ratio] : ratios) {
       Hypothesis h =
           propose(clues, values ? "scale.v_of_other_channel" : "scale.k_of_other_channel", name, 0.1);
       if (values)
-        h.rules.finish = [ratio, n](const Scene& scene, std::vector<double>& o, double&) {
+        h.rules.finish = [ratio = ratio, n](const Scene& scene, std::vector<double>& o, double&) {
           for (int32_t d = 0; d < n; ++d) o[d] *= ratio(scene.kv_head, d);
         };
       else
-        h.rules.edit_q = [ratio, n](const Scene& scene, double* q) {
+        h.rules.edit_q = [ratio = ratio, n](const Scene& scene, double* q) {
           for (int32_t d = 0; d < n; ++d) q[d] *= ratio(scene.kv_head, d);
         };
       out.push_back(std::move(h));
@@ -315,101 +324,12 @@ void channels(const Clues& clues, Hypotheses& out) {
   }
 }
 
-void query_scale(const Clues& clues, Hypotheses& out) {
-  const Problem& p = clues.problem();
-  if (p.q_scale == ASSAY_SCALE_NONE) return;
-  const HostOperands host = clues.evidence.operands(false);
-  const Scales s{clues, host.tensors->q_scale, p.q_scale, host.q_scale_host};
-  const std::vector<int32_t> first = clues.evidence.first_rows;
-  // Scale of Q for a displaced cell.
-  const auto scale = [s, first](const Problem& p, const Cell& c, int32_t head, int32_t request, int32_t row,
-                                int32_t dim) -> double {
-    switch (static_cast<assay_scale>(p.q_scale)) {
-      case ASSAY_SCALE_NONE:
-        break;
-      case ASSAY_SCALE_HOST:
-        return s.host;
-      case ASSAY_SCALE_TENSOR:
-        return s.at({0});
-      case ASSAY_SCALE_HEAD:
-        return s.at({c.head + head});
-      case ASSAY_SCALE_REQUEST_HEAD:
-        return s.at({c.request + request, c.head / p.group() + head});
-      case ASSAY_SCALE_TOKEN_HEAD:
-        return s.at({first[c.request] + c.row + row, c.head + head});
-      case ASSAY_SCALE_CHANNEL:
-        return s.at({c.head + head, dim});
-    }
-    return 1;
-  };
-  using Step = std::function<int32_t(const Scene&)>;
-  const auto add = [&](std::string_view cause, std::string text, double cost, const Step& head_step,
-                       const Step& request_step, const Step& row_step, bool missing) {
-    Hypothesis h = propose(clues, cause, std::move(text), cost);
-    h.rules.edit_q = [=](const Scene& scene, double* q) {
-      const int32_t row = row_step ? row_step(scene) : 0, head = head_step ? head_step(scene) : 0;
-      const int32_t request = request_step ? request_step(scene) : 0;
-      for (int32_t d = 0; d < scene.problem.head_dim_qk; ++d) {
-        const double right = scale(scene.problem, scene.cell, 0, 0, 0, d);
-        q[d] *= (missing ? 1.0 : scale(scene.problem, scene.cell, head, request, row, d)) / right;
-      }
-    };
-    out.push_back(std::move(h));
-  };
-  add("scale.q_missing", "scale of Q taken as 1", 0, nullptr, nullptr, nullptr, true);
-  for (int32_t step : {1, -1, 2}) {
-    if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
-      add(
-          "scale.q_of_other_head", fmt::format("scale of head {:+}", step), 0.1,
-          [step](const Scene&) { return step; }, nullptr, nullptr, false);
-    if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
-      add(
-          "scale.q_of_other_token", fmt::format("scale of packed row {:+}", step), 0.1, nullptr, nullptr,
-          [step](const Scene&) { return step; }, false);
-  }
-  if (p.q_scale == ASSAY_SCALE_REQUEST_HEAD)
-    for (const IndexMap& map : request_maps(p))
-      add(
-          "scale.q_of_other_request", "scale of " + map.name, 0.1 + map.cost, nullptr,
-          [of = map.of](const Scene& s) { return of(s.cell.request) - s.cell.request; }, nullptr, false);
-  if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
-    for (const IndexMap& map : request_maps(p))
-      add(
-          "scale.q_of_other_request", "scale of the same row of " + map.name, 0.15 + map.cost, nullptr,
-          nullptr,
-          [of = map.of, first](const Scene& s) { return first[of(s.cell.request)] - first[s.cell.request]; },
-          false);
-  // Those of KV heads are looked up by the group.
-  const int32_t per = p.q_scale == ASSAY_SCALE_REQUEST_HEAD ? p.group() : 1;
-  if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)
-    for (const HeadMap& map : per > 1 ? kv_head_maps(p) : query_head_maps(p))
-      add(
-          "scale.q_of_other_head", "scale of another head: " + map.name, 0.15 + map.cost,
-          [of = map.of, per](const Scene& s) { return of(s.cell.head) - s.cell.head / per; }, nullptr,
-          nullptr, false);
-  if (p.q_scale != ASSAY_SCALE_TOKEN_HEAD) return;
-  const auto from_start = [first](const Scene& s) { return -first[s.cell.request]; };
-  add("scale.q_of_other_token", "scale of the row's number in its request", 0.1, nullptr, nullptr, from_start,
-      false);
-  for (const RowBlock& block : row_blocks(p))
-    add(
-        "scale.q_of_other_token", fmt::format("scale of the first row of a block of {}", block.words()), 0.3,
-        nullptr, nullptr,
-        [block](const Scene& s) { return block.rows(s.problem, s.cell).first - s.cell.row; }, false);
-  add(
-      "scale.q_of_other_token", "scale of the request's first row", 0.1, nullptr, nullptr,
-      [](const Scene& s) { return -s.cell.row; }, false);
-  add(
-      "scale.q_of_other_token", "scale of the request's last row", 0.1, nullptr, nullptr,
-      [](const Scene& s) { return s.problem.requests[s.cell.request].q_len - 1 - s.cell.row; }, false);
-}
-
 }  // namespace
 
 void scale_family(const Clues& clues, Hypotheses& out) {
   for (Side side : {Side::kKeys, Side::kValues, Side::kBoth}) kv_scales(clues, out, side);
   channels(clues, out);
-  query_scale(clues, out);
+  query_scales(clues, out);
 }
 
 }  // namespace assay

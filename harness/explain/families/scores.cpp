@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hypotheses about what happens to a score after the dot product: soft cap, ALiBi, and the sink, which is a
-// score without a key.
+// Hypotheses about what happens to a score after the dot product, but for ALiBi (alibi.cpp): the soft cap,
+// and the sink, which is a score without a key.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "harness/explain/cut.hpp"
+#include "harness/explain/families/alibi.hpp"
 #include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/problem/names.hpp"
@@ -45,7 +46,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
   });
   add_score(clues, out, "softcap.before_scale", "cap on the dot product, scaled afterwards", 0.1,
             [](ScoreParts s) { return biased(s, s.scale * capped(s.softcap, s.dot)); });
-  add_score(clues, out, "softcap.after_bias", "cap on the scaled score with its bias", 0.4, [](ScoreParts s) {
+  add_score(clues, out, "softcap.after_bias", "cap on the scaled score with its bias", 0.3, [](ScoreParts s) {
     const double cap = s.softcap;
     s.softcap = 0;
     return capped(cap, standard_score(s));
@@ -137,151 +138,6 @@ void softcaps(const Clues& clues, Hypotheses& out) {
       }
 }
 
-void alibis(const Clues& clues, Hypotheses& out) {
-  const Problem& p = clues.problem();
-  if (p.alibi == ASSAY_ALIBI_NONE) return;
-  const auto slope = [&](std::string text, double cost, std::function<int32_t(int32_t)> head) {
-    Hypothesis h = propose(clues, "alibi.other_head", std::move(text), cost);
-    const Predictor* predictor = &clues.predictor;
-    h.rules.slope = [predictor, head, n = p.heads_q](const Scene& s, double) {
-      return predictor->reader().alibi_slope(((head(s.cell.head) % n) + n) % n);
-    };
-    out.push_back(std::move(h));
-  };
-  add_score(clues, out, "alibi.ignored", "no bias", 0, [](ScoreParts s) {
-    s.alibi = ASSAY_ALIBI_NONE;
-    return standard_score(s);
-  });
-  Hypothesis sign = propose(clues, "alibi.sign", "bias added instead of subtracted", 0);
-  sign.rules.slope = [](const Scene&, double slope) { return -slope; };
-  out.push_back(std::move(sign));
-  for (int32_t step : {2, -2})
-    slope(fmt::format("slope of head {:+}", step), 0.1, [step](int32_t h) { return h + step; });
-  for (const HeadMap& map : query_head_maps(p)) slope("slopes: " + map.name, 0.1 + map.cost, map.of);
-  // Distances from the row's number, or from the end of the keys: a shift that differs from row to row.
-  for (int which : {0, 1}) {
-    Hypothesis h =
-        propose(clues, "alibi.shifted",
-                which == 0 ? "distance from the end of the keys" : "bias of the key's position alone", 0.2);
-    h.rules.score = [which](const Scene& scene, const Term& t, ScoreParts s) {
-      if (s.distance < 0 && s.alibi != ASSAY_ALIBI_NONE) return standard_score(s);
-      s.distance = which == 0 ? scene.kv_len - 1 - t.position : -double(t.position);
-      ScoreParts none = s;
-      none.alibi = ASSAY_ALIBI_NONE;
-      const double bias = s.alibi == ASSAY_ALIBI_SQRT
-                              ? std::copysign(std::sqrt(std::fabs(s.distance)), s.distance)
-                              : s.distance;
-      return standard_score(none) - s.slope * bias;
-    };
-    out.push_back(std::move(h));
-  }
-  // Distances from rounded positions, and rounded distances; from the row's number in the request or batch.
-  const auto distance = [&](std::string text, double cost,
-                            std::function<double(const Scene&, const Term&, double)> of) {
-    Hypothesis h = propose(clues, "alibi.shifted", std::move(text), cost);
-    h.rules.distance = std::move(of);
-    out.push_back(std::move(h));
-  };
-  for (int32_t shift : {1, -1, 2, -2, 4, -4})
-    distance(fmt::format("distance {:+}", shift), shift * shift == 1 ? 0.1 : 0.3,
-             [shift](const Scene&, const Term&, double d) { return d + shift; });
-  for (int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    const char* name = format == ASSAY_BF16 ? "bf16" : "fp16";
-    distance(fmt::format("positions in {}", name), 0.2, [format](const Scene& s, const Term& t, double) {
-      return round_to(format, s.position) - round_to(format, t.position);
-    });
-    distance(fmt::format("distance in {}", name), 0.2,
-             [format](const Scene&, const Term&, double d) { return round_to(format, d); });
-  }
-  distance("distance from the row's number in the request", 0.15,
-           [](const Scene& s, const Term& t, double) { return double(s.cell.row - t.position); });
-  distance(
-      "distance from the row's number in the request, none below 0", 0.2,
-      [](const Scene& s, const Term& t, double) { return std::max(0.0, double(s.cell.row - t.position)); });
-  distance("distance without its sign from the row's number", 0.25,
-           [](const Scene& s, const Term& t, double) { return std::fabs(double(s.cell.row - t.position)); });
-  distance("distance from the longest request's end", 0.25,
-           [most = p.max_kv_len()](const Scene& s, const Term&, double d) { return d + most - s.kv_len; });
-  for (int32_t grain : {2, 4, 8, 16, 32, 64, 128}) {
-    distance(fmt::format("distance in whole runs of {} keys", grain), 0.4,
-             [grain](const Scene&, const Term&, double d) { return std::floor(d / grain) * grain; });
-    distance(
-        fmt::format("key's position modulo {}", grain), 0.4,
-        [grain](const Scene& s, const Term& t, double) { return double(s.position - t.position % grain); });
-    for (bool absolute : {false, true})
-      distance(fmt::format("both positions modulo {}{}", grain, absolute ? ", without a sign" : ""), 0.4,
-               [grain, absolute](const Scene& s, const Term& t, double) {
-                 const double d = s.position % grain - t.position % grain;
-                 return absolute ? std::fabs(d) : d;
-               });
-    distance(fmt::format("distance modulo {}", grain), 0.4,
-             [grain](const Scene&, const Term&, double d) { return std::fmod(d, grain); });
-    distance(fmt::format("distance no larger than {}", grain), 0.4,
-             [grain](const Scene&, const Term&, double d) { return std::min(d, double(grain)); });
-  }
-  for (double n : {1.0, 0.0})
-    distance(fmt::format("distance {:g} for all keys", n), 0.25,
-             [n](const Scene&, const Term&, double) { return n; });
-  for (const int32_t format : {ASSAY_BF16, ASSAY_FP16}) {
-    Hypothesis h =
-        propose(clues, "alibi.scaled", fmt::format("slopes in {}", name_of(format_names(), format)), 0.15);
-    h.rules.slope = [format](const Scene&, double slope) { return round_to(format, slope); };
-    out.push_back(std::move(h));
-  }
-  // The root of slope times distance, and the like.
-  const auto of_slope = [&](const char* text, double (*of)(double)) {
-    Hypothesis h = propose(clues, "alibi.scaled", text, 0.15);
-    h.rules.slope = [of](const Scene&, double slope) { return std::copysign(of(std::fabs(slope)), slope); };
-    out.push_back(std::move(h));
-  };
-  of_slope("square roots of the slopes in place of them", [](double x) { return std::sqrt(x); });
-  of_slope("squares of the slopes in place of them", [](double x) { return x * x; });
-  of_slope("reciprocals of the slopes in place of them", [](double x) { return x == 0 ? 0 : 1 / x; });
-  of_slope("2 to the power of the slopes in place of them", [](double x) { return std::exp2(x); });
-  of_slope("2 to the power of the negative slopes in place of them", [](double x) { return std::exp2(-x); });
-  // Slopes by the usual formula in place of the given ones.
-  for (int32_t heads : {p.heads_q, p.heads_kv})
-    for (int32_t first : {1, 0}) {
-      Hypothesis h =
-          propose(clues, "alibi.scaled",
-                  fmt::format("slopes 2^(-8 (h + {}) / {}) in place of the given ones", first, heads), 0.2);
-      h.rules.slope = [=](const Scene& s, double) { return std::exp2(-8.0 * (s.cell.head + first) / heads); };
-      out.push_back(std::move(h));
-    }
-  for (double factor : {double(p.softmax_scale), std::numbers::log2e, std::numbers::ln2, 0.5, 2.0})
-    for (bool both : {false, true})
-      add_score(clues, out, both ? "alibi.scaled" : "alibi.scaled",
-                both ? fmt::format("scaled score and bias off by a factor {:.4g}", factor)
-                     : fmt::format("slope over {:.4g}", factor),
-                0.45, [factor, both](ScoreParts s) {
-                  if (both) return factor * standard_score(s);
-                  s.slope /= factor;
-                  return standard_score(s);
-                });
-  // Distance of keys after the row, which have none.
-  add_score(clues, out, "alibi.shifted", "keys after the row biased too", 0.2, [](ScoreParts s) {
-    if (s.distance >= 0) return standard_score(s);
-    return standard_score(s) - s.slope * (s.alibi == ASSAY_ALIBI_SQRT ? -std::sqrt(-s.distance) : s.distance);
-  });
-  if (p.alibi == ASSAY_ALIBI_SQRT)
-    add_score(clues, out, "alibi.sqrt_ignored", "linear distance", 0, [](ScoreParts s) {
-      s.alibi = ASSAY_ALIBI_LINEAR;
-      return standard_score(s);
-    });
-  if (p.softcap > 0)
-    add_score(clues, out, "softcap.after_bias", "cap applied after the bias", 0.3, [](ScoreParts s) {
-      const double cap = s.softcap;
-      s.softcap = 0;
-      return capped(cap, standard_score(s));
-    });
-  for (double factor : {std::numbers::log2e, std::numbers::ln2, double(p.softmax_scale)})
-    add_score(clues, out, "alibi.scaled", fmt::format("bias off by a factor {:.4g}", factor), 0.5,
-              [factor](ScoreParts s) {
-                s.slope *= factor;
-                return standard_score(s);
-              });
-}
-
 void sinks(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
   const auto add = [&](std::string_view cause, std::string text, double cost,
@@ -334,14 +190,21 @@ void sinks(const Clues& clues, Hypotheses& out) {
   Hypothesis raw = propose(clues, "sinks.unshifted", "its exponential without the maximum taken off", 0.1);
   raw.rules.sink_unshifted = true;
   out.push_back(std::move(raw));
-  raw = propose(clues, "sinks.unshifted", "its exponential joins weights that are relative to the LSE", 0.1);
-  raw.rules.sink = [](const Scene&, double) { return -kInf; };
-  raw.rules.finish = [predictor](const Scene& s, std::vector<double>& o, double& lse) {
-    const double more = std::exp(predictor->reader().sink(s.cell.head));
-    for (double& x : o) x /= 1 + more;
-    lse += std::log1p(more);
-  };
-  out.push_back(std::move(raw));
+  for (const bool larger : {false, true}) {
+    raw = propose(clues, "sinks.unshifted",
+                  fmt::format("its exponential joins weights that are relative to the {}",
+                              larger ? "larger of LSE and sink" : "LSE"),
+                  0.1);
+    raw.rules.sink = [](const Scene&, double) { return -kInf; };
+    raw.rules.finish = [predictor, larger](const Scene& s, std::vector<double>& o, double& lse) {
+      const double sink = predictor->reader().sink(s.cell.head), top = larger ? std::max(lse, sink) : lse;
+      if (top == -kInf) return;
+      const double keys = std::exp(lse - top), sum = keys + std::exp(sink);
+      for (double& x : o) x *= keys / sum;
+      lse = top + std::log(sum);
+    };
+    out.push_back(std::move(raw));
+  }
   raw = propose(clues, "sinks.unshifted",
                 "weight 1 from its maximum on, not rescaled where the maximum rises", 0.1);
   raw.rules.arithmetic.sink_first = 0;
