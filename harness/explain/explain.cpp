@@ -26,8 +26,8 @@ constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved
                                composed_part_family, composed_key_family};
 
 // Of these, and of the others, what depends on how keys are cut into tiles and parts.
-constexpr Family kCut[] = {merge_family,     part_family,         rescale_family,    score_family,
-                           precision_family, solved_merge_family, solved_sum_family, composed_part_family};
+constexpr Family kByCut[] = {merge_family,     part_family,         rescale_family,    score_family,
+                             precision_family, solved_merge_family, solved_sum_family, composed_part_family};
 
 // Of these, with numbers that are only found once another mistake is in place.
 constexpr Family kUpon[] = {solved_weight_family, solved_score_family, solved_key_family, solved_dim_family,
@@ -67,7 +67,7 @@ Ranking rank_all(const Clues& clues, Predictor& low, Choice choice) {
   choice.further = {std::begin(kFurther), std::end(kFurther)};
   if (!too_large(clues, kLargeCell)) {
     choice.upon = {std::begin(kUpon), std::end(kUpon)};
-    choice.cut = {std::begin(kCut), std::end(kCut)};
+    choice.cut = {std::begin(kByCut), std::end(kByCut)};
   }
   return rank(clues, low, {std::begin(kFamilies), std::end(kFamilies)}, choice);
 }

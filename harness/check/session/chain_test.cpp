@@ -64,7 +64,7 @@ struct Stage {
   }
 };
 
-class Chain : public ::testing::TestWithParam<std::string> {
+class CallChain : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     const std::string library = std::string(ASSAY_BINARY_DIR) + "/" + GetParam();
@@ -102,7 +102,7 @@ struct Halves {
 };
 
 // decode_splitkv and merge_states are halves of one thing.
-TEST_P(Chain, DecodeThenMergeIsThePagedAttentionOfAllKeys) {
+TEST_P(CallChain, DecodeThenMergeIsThePagedAttentionOfAllKeys) {
   for (const SplitDecode& lines : kSplits) {
     SCOPED_TRACE(lines.decode + " | merge_states " + lines.merge);
     Halves halves(lines);
@@ -144,7 +144,7 @@ TEST_P(Chain, DecodeThenMergeIsThePagedAttentionOfAllKeys) {
 
 // A cache that holds the context takes the new tokens, and is then read whole: in and out of one call, in of
 // the next.
-TEST_P(Chain, WhatIsWrittenToACacheIsReadFromIt) {
+TEST_P(CallChain, WhatIsWrittenToACacheIsReadFromIt) {
   for (const std::string options : {"", " layout=hnd storage=interleaved", " page=16 strides=kv"}) {
     SCOPED_TRACE(options);
     BufferSet set;
@@ -195,7 +195,7 @@ void expect_chain(const Backend& backend, const std::string& lists, const std::s
 }
 
 // Scales of V's channels that a calibration finds and hands on are those that the next write quantises by.
-TEST_P(Chain, CalibratedScalesAreThoseOfTheNextWrite) {
+TEST_P(CallChain, CalibratedScalesAreThoseOfTheNextWrite) {
   expect_chain(*backend_, "quantize_int8 h=2 d=64 q=int8:channel scales=computed batch=2q9",
                "cache_write h=4/2 d=64 kv=bf16/int8:channel batch=2q9s20",
                {{Operand::kQScale, Operand::kVScale}});
@@ -203,7 +203,7 @@ TEST_P(Chain, CalibratedScalesAreThoseOfTheNextWrite) {
 
 // What decodes read is refreshed from a table of slots; what gathers read is cut from a batch's contexts:
 // with one step and contexts that fill its budget, its lists have the shape of a gather's.
-TEST_P(Chain, ListsOfAMetadataOpAreReadByTheNext) {
+TEST_P(CallChain, ListsOfAMetadataOpAreReadByTheNext) {
   for (const std::string batch :
        {" batch=2q1s41_1q3s20_1q1s16 seed=4", " page=8 batch=3q2s33_1q1s8 seed=5"}) {
     const std::string decode = "decode_metadata", paged = "paged h=4/2 d=64";
@@ -218,7 +218,7 @@ TEST_P(Chain, ListsOfAMetadataOpAreReadByTheNext) {
                 {Operand::kOutRequest, Operand::kTokenToBatch}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Chain,
+INSTANTIATE_TEST_SUITE_P(Backends, CallChain,
                          ::testing::Values("libassay_cpu.so", "emulator/libassay_emu32.so",
                                            "emulator/libassay_emu64.so"));
 
