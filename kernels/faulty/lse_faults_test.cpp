@@ -37,5 +37,20 @@ TEST(LseFaults, AreFoundWhereTheDeclarationIsNotWhatHappens) {
   }
 }
 
+// Flat scores: every key of a row stands at one place of P's grid against the LSE, and rows of as many keys
+// at the same one, so their errors do not average out over keys, rows or heads.
+TEST(LseWeights, ThatRoundAlikeRaiseNoAlarm) {
+  const assay::Backend backend = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_faulty.so");
+  for (const int seed : {1, 2, 9167}) {
+    const assay::Problem problem =
+        assay::make_problem(assay::parse_scenario("paged h=16/1 d=1 kv=fp8_e4m3 out=fp16 layout=mla "
+                                                  "scale=0.01 batch=1q20s45_3q20s30 input=narrow seed=" +
+                                                  std::to_string(seed)));
+    const assay::Verdict v =
+        assay::Judge(problem, 1e9).judge(backend, *backend.find("paged_two_pass"), backend.device(0));
+    EXPECT_EQ(v.outcome, assay::Outcome::kPassed) << seed << ": " << v.reason;
+  }
+}
+
 }  // namespace
 }  // namespace assay_faulty

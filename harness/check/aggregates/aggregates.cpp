@@ -67,21 +67,24 @@ class Aggregator {
         scaled_(p, operands_, b, a) {
     // Rounded copies of K and V are read by every row: their errors do not average out over rows.
     shared_ = a.dequant_format != ASSAY_FORMAT_NONE && a.dequant_replayed == 0;
+    // P against an LSE: where weights are alike they round alike, in all keys of a row, and of rows whose
+    // LSEs are alike; no maximum makes one of them 1, and no division takes out what they share.
+    shared_p_ = a.weights_lse_format != ASSAY_FORMAT_NONE && rounds_p(a);
     // Nothing replays more roundings than one, nor to the bit the LSE that P stands against.
-    leaning_p_ = (a.p_roundings > 1 || a.weights_lse_format != ASSAY_FORMAT_NONE) && rounds_p(a);
+    leaning_p_ = (a.p_roundings > 1 && rounds_p(a)) || shared_p_;
   }
 
   AggregateReport run() {
     measure();
     for (const Group& g : groups_) {
-      rms(g);
+      if (!shared_p_) rms(g);
       mismatch(g);
       lse(g);
     }
     if (!leaning_p_) slopes();
     const bool coarse = out_.o != nullptr && out_.o->format != ASSAY_FP32;
     if (!leaning_p_ && stands_out(groups_, measures_.moments(), p_, coarse)) examine();
-    matched_keys();
+    if (!shared_p_) matched_keys();
     std::stable_sort(report_.alarms.begin(), report_.alarms.end(),
                      [](auto& a, auto& c) { return a.ratio() > c.ratio(); });
     return std::move(report_);
@@ -346,7 +349,7 @@ class Aggregator {
   const HostOperands& host_;
   const OutputView& out_;
   const assay_arithmetic& a_;
-  bool shared_ = false, leaning_p_ = false;
+  bool shared_ = false, shared_p_ = false, leaning_p_ = false;
   const bool examined_;
   const CommonErrors common_;
   const ExpectedErrors expected_;
