@@ -13,6 +13,7 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_ratios.hpp"
 
 namespace assay::attacks {
 
@@ -22,6 +23,8 @@ using testkit::Family;
 using testkit::Habits;
 using testkit::make_case;
 using testkit::tensor_core;
+using testkit::tier_ratios;
+using testkit::TierRatios;
 
 struct Attack {
   const char* name;
@@ -34,36 +37,8 @@ struct Attack {
   std::function<DenseCase(const DenseCase&)> taken = {};  // keys as the kernel takes them; null: as they are
 };
 
-// Largest error over bound, of O and of the LSE; a tier that declines counts as 0.
-struct Ratios {
-  double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
-  double o_half_width = 0, lse_half_width = 0;  // largest accepted
-  double largest() const { return std::max({d, p, r, lse, lse_p}); }
-  void add(const Ratios& x) {
-    d = std::max(d, x.d), p = std::max(p, x.p), r = std::max(r, x.r);
-    lse = std::max(lse, x.lse), lse_p = std::max(lse_p, x.lse_p);
-  }
-};
-
-inline Ratios ratios(const BoundedAttention& b, const testkit::Emulation& e) {
-  Ratios r;
-  const auto look = [](double& worst, double got, double expected, double bound) {
-    if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
-  };
-  for (size_t i = 0; i < e.o.size(); ++i) {
-    look(r.d, e.o[i], b.value.o[i], b.o_bound[i]);
-    look(r.p, e.o[i], b.value.o[i], b.o_bound_p[i]);
-    look(r.r, e.o[i], b.o_replayed[i], b.o_bound_r[i]);
-  }
-  for (size_t i = 0; i < e.lse.size(); ++i) {
-    look(r.lse, e.lse[i], b.value.lse[i], b.lse_bound[i]);
-    look(r.lse_p, e.lse[i], b.value.lse[i], b.lse_bound_p[i]);
-  }
-  return r;
-}
-
 struct Outcome {
-  Ratios matrix, elementwise;
+  TierRatios matrix, elementwise;
   double largest() const { return std::max(matrix.largest(), elementwise.largest()); }
 };
 
@@ -75,8 +50,9 @@ inline Outcome run(const Attack& a) {
     const testkit::Emulation e =
         testkit::Emulator(kernels, a.kernel, testkit::Mutant::kNone, static_cast<uint64_t>(seed), a.habits)
             .run();
-    out.matrix.add(ratios(bounded_attention(c.problem, c.host(), c.rows(), a.declared), e));
-    out.elementwise.add(ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.declared), e));
+    out.matrix.add(tier_ratios(bounded_attention(c.problem, c.host(), c.rows(), a.declared), e));
+    out.elementwise.add(
+        tier_ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.declared), e));
   }
   return out;
 }

@@ -19,7 +19,7 @@ void defend(const std::vector<Attack>& attacks, double least = 1e-4) {
               "R", "LSE", "LSE P");
   for (const Attack& a : attacks) {
     const Outcome o = run(a);
-    const Ratios &m = o.matrix, &e = o.elementwise;
+    const TierRatios &m = o.matrix, &e = o.elementwise;
     std::printf("  %-44s %5.2f %5.2f %5.2f %5.2f %5.2f   %5.2f %5.2f %5.2f %5.2f %5.2f%s\n", a.name, m.d, m.p,
                 m.r, m.lse, m.lse_p, e.d, e.p, e.r, e.lse, e.lse_p, o.largest() > 1 ? "  <-" : "");
     EXPECT_LE(o.largest(), 1) << a.name << ", against " << a.aim;

@@ -138,7 +138,7 @@ TEST(DrawnKernels, StayWithinTheirBoundsOnStructuredData) {
   const bool whole = std::getenv("ASSAY_LONG_TESTS") != nullptr;
   const char* from = std::getenv("ASSAY_DRAW_SEED");
   const uint64_t first = from != nullptr ? std::strtoull(from, nullptr, 10) : 0;
-  Ratios worst;
+  TierRatios worst;
   int64_t looked = 0;
   for (uint64_t seed = first; seed < first + (whole ? 120'000 : 2'000); ++seed) {
     const Drawn a = draw(seed);
@@ -149,8 +149,8 @@ TEST(DrawnKernels, StayWithinTheirBoundsOnStructuredData) {
     if (matrix.growth > 1 || !std::all_of(e.o.begin(), e.o.end(), [](double x) { return std::isfinite(x); }))
       continue;
     ++looked;
-    Ratios r = ratios(matrix, e);
-    r.add(ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.arithmetic), e));
+    TierRatios r = tier_ratios(matrix, e);
+    r.add(tier_ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), a.arithmetic), e));
     worst.add(r);
     EXPECT_LE(r.largest(), 1) << fmt::format(
         "draw {}: {}; D {:.3f} P {:.3f} R {:.3f} LSE {:.3f} LSE P {:.3f}", seed, a.what, r.d, r.p, r.r, r.lse,

@@ -11,6 +11,7 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_ratios.hpp"
 #include "reference/bounds/bounds_rows.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 #include "reference/formats/formats.hpp"
@@ -20,43 +21,22 @@ namespace {
 
 using namespace testkit;
 
-// Largest error over bound; tiers that do not apply count as 0.
-struct DeclaredRatios {
-  double d = 0, p = 0, r = 0, lse = 0, lse_p = 0;
-  double largest() const { return std::max({d, p, r, lse, lse_p}); }
-};
-
-void add(DeclaredRatios& r, const BoundedAttention& b, const Emulation& e) {
-  const auto look = [](double& worst, double got, double expected, double bound) {
-    if (got != expected && std::isfinite(bound)) worst = std::max(worst, std::fabs(got - expected) / bound);
-  };
-  for (size_t i = 0; i < e.o.size(); ++i) {
-    look(r.d, e.o[i], b.value.o[i], b.o_bound[i]);
-    look(r.p, e.o[i], b.value.o[i], b.o_bound_p[i]);
-    look(r.r, e.o[i], b.o_replayed[i], b.o_bound_r[i]);
-  }
-  for (size_t i = 0; i < e.lse.size(); ++i) {
-    look(r.lse, e.lse[i], b.value.lse[i], b.lse_bound[i]);
-    look(r.lse_p, e.lse[i], b.value.lse[i], b.lse_bound_p[i]);
-  }
-}
-
 using Change = std::function<void(assay_arithmetic&)>;
 using Data = std::function<DenseCase(uint64_t seed)>;
 
 // A kernel of `base` changed by `field`, on `seeds` cases. `tiers`: of the undeclared judgement, which one is
 // left.
 void show(const char* name, const assay_arithmetic& base, const Change& field, const Data& data, int seeds,
-          double DeclaredRatios::*leaves) {
+          double TierRatios::*leaves) {
   assay_arithmetic declared = base;
   field(declared);
-  DeclaredRatios with, elementwise, without;
+  TierRatios with, elementwise, without;
   for (int seed = 0; seed < seeds; ++seed) {
     const DenseCase c = data(seed);
     const Emulation e = Emulator(c, declared, testkit::Mutant::kNone, seed).run();
-    add(with, bounded_attention(c.problem, c.host(), c.rows(), declared), e);
-    add(elementwise, bounded_attention_elementwise(c.problem, c.host(), c.rows(), declared), e);
-    add(without, bounded_attention_elementwise(c.problem, c.host(), c.rows(), base), e);
+    with.add(tier_ratios(bounded_attention(c.problem, c.host(), c.rows(), declared), e));
+    elementwise.add(tier_ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), declared), e));
+    without.add(tier_ratios(bounded_attention_elementwise(c.problem, c.host(), c.rows(), base), e));
   }
   std::printf("  %-34s declared: D %.2f P %.2f R %.2f LSE %.2f %.2f, element-wise %.2f; undeclared: %.2f\n",
               name, with.d, with.p, with.r, with.lse, with.lse_p, elementwise.largest(), without.*leaves);
@@ -99,17 +79,17 @@ TEST(Declaration, ErrorsOfFunctions) {
   base.tanh_relative_error = 0x1p-22;
   show(
       "tanh_absolute_error", base, [](auto& a) { a.tanh_absolute_error = 0x1p-18; }, small_scores, 4,
-      &DeclaredRatios::lse);
+      &TierRatios::lse);
   show(
       "log_absolute_error", base, [](auto& a) { a.log_absolute_error = 0x1p-15; },
-      family(Family::kNormal, 60, 16, 4), 4, &DeclaredRatios::lse);
+      family(Family::kNormal, 60, 16, 4), 4, &TierRatios::lse);
   show(
       "log_relative_error", base, [](auto& a) { a.log_relative_error = 0x1p-15; },
-      family(Family::kNormal, 400, 16, 4), 4, &DeclaredRatios::lse);
+      family(Family::kNormal, 400, 16, 4), 4, &TierRatios::lse);
   base.splits = 8;
   show(
       "log_relative_error, splits", base, [](auto& a) { a.log_relative_error = 0x1p-14; },
-      family(Family::kNormal, 600, 16, 4), 4, &DeclaredRatios::d);
+      family(Family::kNormal, 600, 16, 4), 4, &TierRatios::d);
 }
 
 TEST(Declaration, BiasByColumn) {
@@ -123,7 +103,7 @@ TEST(Declaration, BiasByColumn) {
   assay_arithmetic base = ordered(arithmetic(ASSAY_FP32, 16, 1 << 20));
   base.row_sum = {ASSAY_ACC_FMA, 16, 0, 23};
   show(
-      "bias_form", base, [](auto& a) { a.bias_form = ASSAY_BIAS_COLUMN; }, far, 6, &DeclaredRatios::lse);
+      "bias_form", base, [](auto& a) { a.bias_form = ASSAY_BIAS_COLUMN; }, far, 6, &TierRatios::lse);
 }
 
 TEST(Declaration, RoundingsOfQ) {
@@ -139,14 +119,14 @@ TEST(Declaration, RoundingsOfQ) {
   // Multiplied by 1/64 before it is rounded to fp16, so most of Q gets subnormal.
   show(
       "q_rounding_absolute", base, [](auto& a) { a.q_rounding_absolute = 64 * 0x1p-25; }, tiny, 6,
-      &DeclaredRatios::d);
+      &TierRatios::d);
   const auto replayed = [](assay_arithmetic& a) {
     a.q_rounding = 0;
     a.q_replayed_format = ASSAY_BF16;
     a.q_replayed_factor = static_cast<float>(0.17677669 * M_LOG2E);
   };
   base.q_rounding = 0;
-  show("q_replayed_format", base, replayed, family(Family::kPeaked, 60, 32, 2), 4, &DeclaredRatios::d);
+  show("q_replayed_format", base, replayed, family(Family::kPeaked, 60, 32, 2), 4, &TierRatios::d);
   // And it is far sharper than saying how large the rounding is.
   assay_arithmetic sharp = base, wide = base;
   replayed(sharp);
@@ -249,14 +229,14 @@ TEST(Declaration, UnitOfTheRowSum) {
       [](auto& a) {
         a.row_sum = {ASSAY_ACC_BLOCK, 32, 13, 13};
       },
-      family(Family::kFlat, 2000, 8), 3, &DeclaredRatios::lse);
+      family(Family::kFlat, 2000, 8), 3, &TierRatios::lse);
   base.p_format = ASSAY_FP32, base.row_sum_from_rounded_p = 0;
   show(
       "row_sum: one lane", base,
       [](auto& a) {
         a.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
       },
-      leaning, 4, &DeclaredRatios::lse);
+      leaning, 4, &TierRatios::lse);
 }
 
 TEST(Declaration, RoundedMoreThanOnce) {
@@ -264,11 +244,11 @@ TEST(Declaration, RoundedMoreThanOnce) {
   const auto few = family(Family::kNormal, 3, 8, 8);
   assay_arithmetic base = tensor_core(ASSAY_BF16, 64, 16, 25, 23);
   show(
-      "p_roundings", base, [](auto& a) { a.p_roundings = 3; }, few, 40, &DeclaredRatios::d);
+      "p_roundings", base, [](auto& a) { a.p_roundings = 3; }, few, 40, &TierRatios::d);
   base = tensor_core(ASSAY_FP8_E4M3, 64, 16, 25, 23);
   base.row_sum_from_rounded_p = 1;
   show(
-      "p_roundings, e4m3, joint", base, [](auto& a) { a.p_roundings = 2; }, few, 40, &DeclaredRatios::d);
+      "p_roundings, e4m3, joint", base, [](auto& a) { a.p_roundings = 2; }, few, 40, &TierRatios::d);
   // Equal scores far from zero: their LSE grows by ln 2 with each level and is rounded to whole ulps of bf16.
   const auto large = [](uint64_t seed) {
     DenseCase c = make_case(Family::kEqualKeys, 4, 64, 8, seed);
@@ -280,7 +260,7 @@ TEST(Declaration, RoundedMoreThanOnce) {
   base.splits = 64;
   base.partial_format = base.partial_lse_format = ASSAY_BF16;
   show(
-      "partial_roundings", base, [](auto& a) { a.partial_roundings = 6; }, large, 80, &DeclaredRatios::lse);
+      "partial_roundings", base, [](auto& a) { a.partial_roundings = 6; }, large, 80, &TierRatios::lse);
 }
 
 TEST(Declaration, PartsAndPromotion) {
@@ -288,25 +268,25 @@ TEST(Declaration, PartsAndPromotion) {
   base.splits = 4;
   show(
       "split_interleaved", base, [](auto& a) { a.split_interleaved = 1; },
-      family(Family::kNormal, 500, 16, 4), 3, &DeclaredRatios::r);
+      family(Family::kNormal, 500, 16, 4), 3, &TierRatios::r);
   base.tile_reverse = 1;
   show(
       "split_interleaved, reversed", base, [](auto& a) { a.split_interleaved = 1; },
-      family(Family::kNormal, 500, 16, 4), 3, &DeclaredRatios::r);
+      family(Family::kNormal, 500, 16, 4), 3, &TierRatios::r);
   assay_arithmetic parts = arithmetic(ASSAY_FP32, 1, 64);
   parts.splits = 80;
   parts.row_sum = {ASSAY_ACC_FMA, 1, 0, 23};
   show(
-      "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &DeclaredRatios::lse);
+      "splits_vary", parts, [](auto& a) { a.splits_vary = 1; }, leaning, 8, &TierRatios::lse);
   assay_arithmetic apart = ordered(tensor_core(ASSAY_BF16, 32, 32, 13, 13));
   apart.qk = {ASSAY_ACC_FMA, 1, 0, 23};
   apart.promote_pv = 1;
   show(
-      "promote_every", apart, [](auto& a) { a.promote_every = 128; }, leaning, 8, &DeclaredRatios::d);
+      "promote_every", apart, [](auto& a) { a.promote_every = 128; }, leaning, 8, &TierRatios::d);
   apart.tile_reverse = 1, apart.tile_keys = 96;
   show(
       "promote_every, reversed", apart, [](auto& a) { a.promote_every = 42; },
-      [](uint64_t seed) { return leaning_at(seed, 3999); }, 8, &DeclaredRatios::d);
+      [](uint64_t seed) { return leaning_at(seed, 3999); }, 8, &TierRatios::d);
 }
 
 }  // namespace

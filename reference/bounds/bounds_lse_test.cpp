@@ -13,34 +13,27 @@
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
 #include "reference/bounds/bounds_emulator.hpp"
+#include "reference/bounds/bounds_ratios.hpp"
 
 namespace assay {
 namespace {
 
 using namespace testkit;
 
-// Largest error over bound of O, by tier, and over what is accepted; tiers that do not apply count as 0.
-struct LseRatios {
-  double d = 0, p = 0, r = 0, accepted = 0;
+// By tier, and of O over what is accepted.
+struct LseRatios : TierRatios {
+  double accepted = 0;
   int64_t random = 0;  // elements that tier P applies to
-  double largest() const { return std::max({d, p, r, accepted}); }
+  double largest() const { return std::max(TierRatios::largest(), accepted); }
 };
 
 void look(LseRatios& worst, const BoundedAttention& b, const Emulation& e) {
-  const auto over = [](double& to, double got, double centre, double bound) {
-    if (got != centre && std::isfinite(bound)) to = std::max(to, std::fabs(got - centre) / bound);
-  };
+  worst.add(tier_ratios(b, e));
   for (size_t i = 0; i < e.o.size(); ++i) {
-    over(worst.d, e.o[i], b.value.o[i], b.o_bound[i]);
-    over(worst.p, e.o[i], b.value.o[i], b.o_bound_p[i]);
-    over(worst.r, e.o[i], b.o_replayed[i], b.o_bound_r[i]);
     worst.random += std::isfinite(b.o_bound_p[i]);
-    const double middle = (b.o_low[i] + b.o_high[i]) / 2;
-    over(worst.accepted, e.o[i], middle, (b.o_high[i] - b.o_low[i]) / 2);
-  }
-  for (size_t i = 0; i < e.lse.size(); ++i) {
-    over(worst.d, e.lse[i], b.value.lse[i], b.lse_bound[i]);
-    over(worst.p, e.lse[i], b.value.lse[i], b.lse_bound_p[i]);
+    const double middle = (b.o_high[i] + b.o_low[i]) / 2, half = (b.o_high[i] - b.o_low[i]) / 2;
+    if (e.o[i] != middle && std::isfinite(half))
+      worst.accepted = std::max(worst.accepted, std::fabs(e.o[i] - middle) / half);
   }
 }
 
