@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+from gpu_library import reason_to_skip
+
 SCENARIO = "paged h=4/2 d=64 batch=2q1s33_1q5s40 seed=1"
 CACHES = ("cold", "dirty")
 # kernel, outcomes, check, what the reason must contain (regular expression)
@@ -44,14 +46,8 @@ def main() -> int:
         return 2
     build = pathlib.Path(sys.argv[1])
     program, library = build / "assay", build / "testing" / "libassay_gpu_timed.so"
-    for file in (program, library):
-        if not file.exists():
-            print(f"skipped: {file.name} was not built")
-            return 77
-    probe = subprocess.run([program, "check", SCENARIO, "--backend", library, "--kernel", "paged_honest_timed"],
-                           capture_output=True, text=True)
-    if "no device" in probe.stdout + probe.stderr:
-        print("skipped: there is no CUDA device on this machine")
+    if reason := reason_to_skip(program, library, SCENARIO, "paged_honest_timed"):
+        print(f"skipped: {reason}")
         return 77
     with tempfile.TemporaryDirectory() as temporary:
         rows, code = [], 0

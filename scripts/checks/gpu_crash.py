@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from gpu_library import reason_to_skip
+
 SCENARIO = "paged h=4/2 d=64 batch=2q1s33_1q5s40 seed=1"
 TIMEOUT_S = 15
 # kernel, outcome, what the reason must contain (regular expression)
@@ -62,14 +64,8 @@ def main() -> int:
     arguments = parser.parse_args()
     program = arguments.build / "assay"
     library = arguments.build / "testing" / "libassay_gpu_crash.so"
-    for file in (program, library):
-        if not file.exists():
-            print(f"skipped: {file.name} was not built")
-            return 77
-    probe = subprocess.run([program, "check", SCENARIO, "--backend", library, "--kernel", "paged_afteraddress_crash"],
-                           capture_output=True, text=True)
-    if "no device" in probe.stdout + probe.stderr:
-        print("skipped: there is no CUDA device on this machine")
+    if reason := reason_to_skip(program, library, SCENARIO, "paged_afteraddress_crash"):
+        print(f"skipped: {reason}")
         return 77
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or pathlib.Path(temporary)
