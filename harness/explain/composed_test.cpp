@@ -130,6 +130,33 @@ TEST(Composed, AJoinOfRunningStates) {
   EXPECT_FALSE(sure(explain(here, {}, [&](BesideLine) { return &there; }).ranking));
 }
 
+// A kernel that merges a lone part too: what joins there is relative to LSEs, not to a running maximum.
+TEST(Composed, AConstantInTheLseOfAMergeOfALonePartToo) {
+  const std::string text = composed(
+      "paged h=4/2 d=32 batch=2q2s21_1q2s61_1q3s70 seed=10",
+      [](const Problem&, Rules& rules) {
+        rules.arithmetic.tile_keys = 16, rules.arithmetic.splits = 2, rules.cut.least = 2;
+        rules.one_part_too = true;
+        rules.lse = [](const Scene&, const LseParts& l) {
+          return l.lse + std::log1p(0.01 * std::exp(l.maximum - l.lse));
+        };
+      },
+      [](assay_arithmetic& a) { a.order_declared = 0, a.tile_keys = 16, a.splits = 2; });
+  EXPECT_THAT(text, HasSubstr("0.01 added to the sum of the merge in the LSE alone, of a lone part too"));
+  EXPECT_THAT(text, HasSubstr("so        the LSE is made of something else"));
+}
+
+// What stands in place of smaller weights is found to its last digit, not only to which weights are smaller.
+TEST(Composed, TheSmallestValueOfAnExponential) {
+  const std::string text =
+      composed("paged h=4/2 d=64 batch=2q1s170_1q9s90 input=peaked seed=3", [](const Problem&, Rules& rules) {
+        rules.exp_of = [](double x) { return std::exp(std::max(x, -3.0)); };
+        rules.exp_everywhere = true;
+      });
+  EXPECT_THAT(text, HasSubstr("about 0.0498: no weight is smaller"));
+  EXPECT_THAT(text, HasSubstr("so        the exponential is less accurate"));
+}
+
 // Blocks of rows of any size, and whatever lies on one side of a number.
 TEST(Scopes, AreReadOffTheWrongCells) {
   const Problem p = make_problem(parse_scenario("paged h=4/1 d=32 batch=2q1s70_1q12s300_1q7s40 seed=1"));

@@ -102,7 +102,8 @@ void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& 
 
 void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ranking,
                  const std::vector<std::string>& without) {
-  if (const Evidence* other = beside(BesideLine::kSecond)) look_at(e, main, *other, ranking, without);
+  const Evidence* second = beside(BesideLine::kSecond);
+  if (second) look_at(e, main, *second, ranking, without);
   if (!sure(ranking) || (equally_good(ranking).size() < 2 && !assumes_much(ranking.list.front()))) return;
   const Evidence* other = beside(BesideLine::kSeparating);
   if (!other || !wrong(*other, Call::kFirst)) return;
@@ -111,6 +112,13 @@ void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ra
   };
   tell_apart(ranking, apart);
   confirm_apart(ranking, e.line, other->line, apart, tiles_of(e, *other));
+  if (sure(ranking)) return;
+  other_form_of_all(
+      ranking, other->line, [&](const Choice& asked) { return rank_asked(e, main, asked, without); },
+      [&](const Choice& asked) {
+        return second ? rank_asked(*second, Call::kFirst, asked, without) : Ranking{};
+      },
+      apart);
 }
 
 }  // namespace

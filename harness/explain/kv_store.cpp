@@ -40,14 +40,21 @@ bool KvStore::place(int32_t request, int32_t position, int64_t* block, int64_t* 
     *slot = position % page;
     return true;
   }
-  try {
-    const OperandReader::Place at = reader_.place(request, position);
-    *block = at.block;
-    *slot = at.slot;
-    return *block < blocks();
-  } catch (const CheckError&) {  // the table's tail, or its end
+  // Hypotheses ask for places behind the table, or for the same ones thousands of times, and a refusal is
+  // thrown.
+  const assay_tensor& table = tensors_.block_table;
+  if (table.data != nullptr && problem_.table != ASSAY_TABLE_CSR &&
+      position / (problem_.table == ASSAY_TABLE_TOKEN ? 1 : page) >= table.shape[1])
     return false;
-  }
+  const auto [at, fresh] = places_.try_emplace({request, position});
+  if (fresh) try {
+      at->second = reader_.place(request, position);
+    } catch (const CheckError&) {  // the table's tail, or its end
+    }
+  if (!at->second) return false;
+  *block = at->second->block;
+  *slot = at->second->slot;
+  return *block < blocks();
 }
 
 int64_t KvStore::table_entry_behind() const {

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "harness/problem/problem.hpp"
@@ -63,6 +65,8 @@ class KvStore {
   int32_t request_, kv_head_, keys_, dequant_format_;
   std::vector<Row> rows_;
   std::map<std::tuple<int32_t, int32_t, int64_t, int64_t>, int32_t> known_;
+  // Of a position of a request; none: its table says no place.
+  mutable std::map<std::pair<int32_t, int32_t>, std::optional<OperandReader::Place>> places_;
 };
 
 }  // namespace assay

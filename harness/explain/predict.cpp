@@ -253,7 +253,7 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
   const bool shared = plain_before_merge(rules);
   const int32_t parts = PartsOf(rules, scene).count();
   // One part of a request that may have several goes by the merge, unless somebody looks at the parts.
-  const bool merged = parts > 1 || ((rules.arithmetic.splits > 1 || rules.one_part_too) && rules.edit_parts);
+  const bool merged = parts > 1 || rules.one_part_too || (rules.arithmetic.splits > 1 && rules.edit_parts);
   std::string key;
   if (shared) {
     const Cell& c = scene.cell;

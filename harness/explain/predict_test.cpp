@@ -281,6 +281,22 @@ TEST(Predict, RunningStatesAreJoinedToWhatOneHolds) {
   }
 }
 
+// A lone part that goes by the merge has its sink weighed against its LSE, not against a running maximum.
+TEST(Predict, ALonePartMayGoByTheMerge) {
+  const Case c("paged h=4/2 d=32 sinks=on batch=1q1s30 seed=3");
+  const HostOperands host = c.host();
+  Predictor predictor(c.problem, host, assay_default_arithmetic());
+  const Cell cell{0, 0, 1};
+  Rules rules = predictor.right();
+  const double sink = predictor.reader().sink(cell.head), right = predictor.predict(rules, cell).lse;
+  rules.one_part_too = true;
+  EXPECT_NEAR(predictor.predict(rules, cell).lse, right, 1e-12);
+  rules.sink_unshifted = true;
+  const double keys = right + std::log1p(-std::exp(sink - right)), top = std::max(keys, sink);
+  EXPECT_NEAR(predictor.predict(rules, cell).lse, top + std::log(std::exp(keys - top) + std::exp(sink)),
+              1e-9);
+}
+
 TEST(Predict, TruncationIsTowardsZero) {
   for (double x : {1.00390625, -1.00390625, 3.14159, -1e-3, 0.0, 1e-42}) {
     const double t = truncate_to(ASSAY_BF16, x);

@@ -27,11 +27,11 @@ constexpr size_t kFinalists = 90;        // hypotheses computed on all samples
 constexpr double kPartialCost = 1.0;     // of "in the wrong cells only"
 constexpr double kScopeCost = 0.35;      // of "in the last request" and the like
 constexpr double kLeastGain = 0.005;     // of what a hypothesis must explain
-constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried
+constexpr double kSolvedAlready = 0.04;  // share of the misfit below which nothing further is tried ...
+constexpr double kSolvedRest = 0.7;      // ... where no more than this is left either
 constexpr double kNoRule = 0.1;          // more misfit than in the wrong cells alone
 constexpr size_t kRulesOnAll = 24;       // that seem to explain the case on the first samples
 constexpr double kSearched = 0.15;       // more that a fitted alternative costs than a plain cause
-constexpr double kFarFetched = 0.25;     // ... or an alternative without a fitted number
 constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is asked for
 constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
@@ -236,16 +236,18 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     if (at->second > any + kNoRule) at->second = std::numeric_limits<double>::infinity();
     return at->second;
   };
-  const auto explained_but = [&](double left) {
+  const auto explained_but = [&](double left, double most) {
     std::vector<std::pair<double, size_t>> likely;
     for (const Tried& t : tried)
       if (t.by_rule < left * tester.nothing(probes)) likely.emplace_back(t.by_rule, t.index);
     std::stable_sort(likely.begin(), likely.end());
     if (likely.size() > kRulesOnAll) likely.resize(kRulesOnAll);
+    const double enough = std::min(left * tester.nothing(), most);
     return std::any_of(likely.begin(), likely.end(),
-                       [&](const auto& l) { return by_rule_on_all(l.second) < left * tester.nothing(); });
+                       [&](const auto& l) { return by_rule_on_all(l.second) < enough; });
   };
-  if (!choice.further.empty() && (choice.narrow || !explained_but(kSolvedAlready))) {
+  const auto solved = [&] { return explained_but(kSolvedAlready, kSolvedRest); };
+  if (!choice.further.empty() && (choice.narrow || !solved())) {
     Hypotheses more;
     for (const Family family : choice.further) family(clues, more);
     keep_asked(more, choice);
@@ -254,14 +256,14 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     for (Hypothesis& h : more) all.push_back(std::move(h));
     for (const auto& [unused, i] : glances(known)) try_out(i);
   }
-  if (!choice.cut.empty() && (choice.narrow || !explained_but(kSolvedAlready))) {
+  if (!choice.cut.empty() && (choice.narrow || !solved())) {
     for (Hypothesis& h : recut(clues, tester, choice, probes)) {
       all.push_back(std::move(h));
       try_out(all.size() - 1);
     }
   }
   // Where none of them does, one that is right about some keys may.
-  const bool done = !choice.narrow && explained_but(1 - kNearlyAll);
+  const bool done = !choice.narrow && explained_but(1 - kNearlyAll, kLegalMisfit);
   if (!done)
     for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes, choice.narrow)) {
       all.push_back(std::move(h));
@@ -332,12 +334,17 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       const auto in = [](const std::string& scope) { return scope.empty() ? "" : ", in " + scope; };
       if (misfit <= kLegalMisfit && 1 - misfit / ranking.nothing >= kNearlyAll) {
         ranking.alike = {{a.cause, a.text}, {b.cause, b.text}};
-        ranking.list.insert(
-            ranking.list.begin(),
-            {a.cause,
-             fmt::format("two causes: {}{}; and {}{}", a.text, in(two->first_in), b.text, in(two->second_in)),
-             misfit, 1 - misfit / ranking.nothing, a.cost + b.cost + kPartialCost, false, a.free + b.free,
-             b.cause});
+        Ranked both{
+            a.cause,
+            fmt::format("two causes: {}{}; and {}{}", a.text, in(two->first_in), b.text, in(two->second_in)),
+            misfit,
+            1 - misfit / ranking.nothing,
+            a.cost + b.cost + kPartialCost,
+            false,
+            a.free + b.free,
+            b.cause};
+        both.price = both.cost - std::min(a.cost, b.cost);
+        ranking.list.insert(ranking.list.begin(), std::move(both));
         break;
       }
     }

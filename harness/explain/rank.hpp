@@ -26,9 +26,10 @@ struct Ranked {
   bool same_as_first = false;
   bool in_wrong_cells = false;  // it fits in the wrong cells only, by no rule which these are
   bool in_part = false;         // ... or in a part of the case
+  bool narrowed = false;        // its form had to be searched for on two lines
   // It explains as much as the first one here, and less on the second line.
   bool told_apart = false;
-  double price = 0;  // of the cost, that of holding in a part of the case
+  double price = 0;  // of the cost, that of holding in a part of the case, or of a pair that of being one
   // Where that part is all on one side of a number (Scope).
   const char* side = nullptr;
   int32_t side_least = 0, side_most = 0;
@@ -78,6 +79,8 @@ Ranking rank(const Clues&, Predictor& low, const std::vector<Family>&, const Cho
 bool sure(const Ranking&);
 // A part of the case, fitted numbers, two causes, or a mechanism that is far from plain.
 bool assumes_much(const Ranked&);
+// By so much an alternative may be dearer than a plain cause.
+inline constexpr double kFarFetched = 0.25;
 // Sure, and of all but legal rounding.
 bool clearly(const Ranking&);
 // What the case cannot tell from the best, that first.

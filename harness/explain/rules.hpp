@@ -189,7 +189,7 @@ struct Rules {
   int32_t scale_format = ASSAY_FORMAT_NONE;         // softmax scale rounded to it
 
   std::function<void(const Scene&, std::vector<SplitPart>&)> edit_parts;
-  bool one_part_too = false;                                   // they are looked at where there is only one
+  bool one_part_too = false;  // one that is all there is goes by the merge too
   std::function<double(double lse, double top)> merge_weight;  // default exp(lse - top)
   std::function<double(const Scene&, const std::vector<SplitPart>&, double lse)> merge_lse;
   std::function<double(const Scene&, const LseParts&)> lse;

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "harness/base/error.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -176,35 +177,44 @@ std::string separating_line(const std::string& line, int step) {
   return legal(s);
 }
 
-// The form that explains the first line may be one of several, and the second line the one that tells which:
-// what explains that one, of the same causes, is looked for there and must explain the first in the same
-// words.
-static bool found_elsewhere(Ranking& ranking, const Choice& asked, const RankElsewhere& here,
-                            const RankElsewhere& elsewhere) {
+// The form that explains the first line may be one of several, and another line the one that tells which:
+// what explains that one, of the causes that are asked for, is looked for there and must explain the first in
+// the same words.
+struct Form {
+  Ranked ranked;  // on the first line
+  double explained_there = 0;
+};
+static std::optional<Form> form_of_both(const Choice& asked, const RankElsewhere& here,
+                                        const RankElsewhere& elsewhere) {
   Choice open = asked;
   open.words.clear();
   open.narrow = true;
   const Ranking there = elsewhere(open);
-  if (!clearly(there) || !there.list.front().also.empty()) return false;
+  if (!clearly(there) || !there.list.front().also.empty()) return std::nullopt;
   const Ranking back = here(open);
-  if (!clearly(back)) return false;
+  if (!clearly(back)) return std::nullopt;
   const Ranked& first = there.list.front();
   const Words words(first.text);
   for (const auto& [cause, text] : back.alike) {
     if (cause != first.cause || !Words(text).same(words)) continue;
-    Ranked found = first;
     const auto at =
         std::find_if(back.list.begin(), back.list.end(), [&](const Ranked& r) { return r.cause == cause; });
-    if (at == back.list.end()) return false;
-    found.misfit = at->misfit, found.explained = at->explained;
-    found.same_as_first = true, found.told_apart = false;
-    std::erase_if(ranking.list, [&](const Ranked& r) { return r.cause == cause && r.also.empty(); });
-    for (Ranked& r : ranking.list) r.told_apart = true, r.same_as_first = false;
-    ranking.list.insert(ranking.list.begin(), found);
-    ranking.explained_there = first.explained;
-    return true;
+    if (at == back.list.end()) return std::nullopt;
+    Form found{first, first.explained};
+    found.ranked.misfit = at->misfit, found.ranked.explained = at->explained;
+    found.ranked.same_as_first = true, found.ranked.told_apart = false, found.ranked.narrowed = true;
+    return found;
   }
-  return false;
+  return std::nullopt;
+}
+
+// It takes the place of all others.
+static void say_instead(Ranking& ranking, const Form& form) {
+  std::erase_if(ranking.list,
+                [&](const Ranked& r) { return r.cause == form.ranked.cause && r.also.empty(); });
+  for (Ranked& r : ranking.list) r.told_apart = true, r.same_as_first = false;
+  ranking.list.insert(ranking.list.begin(), form.ranked);
+  ranking.explained_there = form.explained_there;
 }
 
 GivenNumbers tile_numbers(int32_t here, int32_t there) {
@@ -213,6 +223,23 @@ GivenNumbers tile_numbers(int32_t here, int32_t there) {
     if (here % part == 0 && there % part == 0 && here > 0 && there > 0)
       given.insert({std::to_string(here / part), std::to_string(there / part)});
   return given;
+}
+
+// What is far-fetched drives out no plainer cause that another form of it explains both lines with.
+static void forms_of_the_plainer(Ranking& ranking, const RankElsewhere& here,
+                                 const RankElsewhere& elsewhere) {
+  const auto left =
+      std::find_if(ranking.list.begin(), ranking.list.end(), [](const Ranked& r) { return !r.told_apart; });
+  if (left == ranking.list.end()) return;
+  for (Ranked& r : ranking.list) {
+    if (!r.told_apart || r.misfit > left->misfit + kSameMisfit || r.cost + kFarFetched > left->cost) continue;
+    Choice one;
+    one.only.insert(r.cause);
+    const auto form = form_of_both(one, here, elsewhere);
+    if (!form || form->ranked.in_wrong_cells || form->ranked.cost > left->cost) continue;
+    r = form->ranked;
+    r.same_as_first = false;
+  }
 }
 
 void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& here,
@@ -244,17 +271,16 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
                    [&](const auto& a) { return said_here(a.first, a.second); }))
     ranking.explained_there = 0;
   if (ranking.explained_there < kSure) {
-    if (best.front().also.empty()) found_elsewhere(ranking, choice, here, elsewhere);
+    if (!best.front().also.empty()) return;
+    if (const auto form = form_of_both(choice, here, elsewhere)) say_instead(ranking, *form);
     return;
   }
   // A part of the first line that is none of the second one: a rule for both is looked for.
-  if (best.front().also.empty() && there.list.front().in_wrong_cells) {
-    Ranking other = ranking;
-    if (found_elsewhere(other, choice, here, elsewhere) && !other.list.front().in_wrong_cells) {
-      ranking = std::move(other);
+  if (best.front().also.empty() && there.list.front().in_wrong_cells)
+    if (const auto form = form_of_both(choice, here, elsewhere); form && !form->ranked.in_wrong_cells) {
+      say_instead(ranking, *form);
       return;
     }
-  }
   if (!best.front().also.empty()) {
     const Ranked& first = there.list.front();
     if (first.cause == best.front().cause && first.also == best.front().also)
@@ -277,6 +303,7 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
     // Of words that fit here the ones that fit there.
     if (!r.told_apart && said_here(r.cause, at->text)) r.text = at->text;
   }
+  forms_of_the_plainer(ranking, here, elsewhere);
   std::stable_partition(ranking.list.begin(), ranking.list.end(), [&](const Ranked& r) {
     return !r.told_apart && std::any_of(best.begin(), best.end(), [&](const Ranked& b) {
       return b.cause == r.cause && b.also == r.also;
@@ -352,6 +379,20 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
   ranking.explained_there = explained;
 }
 
+void other_form_of_all(Ranking& ranking, const std::string& third, const RankElsewhere& here,
+                       const RankElsewhere& second, const RankElsewhere& apart) {
+  if (ranking.list.empty() || sure(ranking) || !ranking.list.front().also.empty()) return;
+  Choice choice;
+  choice.only.insert(ranking.list.front().cause);
+  const auto form = form_of_both(choice, here, apart);
+  if (!form) return;
+  choice.words.insert({form->ranked.cause, form->ranked.text});
+  const Ranking there = second(choice);
+  if (there.nothing > kLegalMisfit && !clearly(there)) return;
+  say_instead(ranking, *form);
+  ranking.second = third;
+}
+
 void tell_apart(Ranking& ranking, const RankElsewhere& apart) {
   if (!sure(ranking) || ranking.list.front().fact || !ranking.list.front().also.empty()) return;
   const std::vector<Ranked> best = equally_good(ranking);
@@ -366,6 +407,7 @@ void tell_apart(Ranking& ranking, const RankElsewhere& apart) {
     choice.only.insert(r.cause);
     // A number that was fitted must be the same number there; those that a line gives differ.
     if (r.free > 0) choice.words.insert({r.cause, r.text});
+    choice.narrow = choice.narrow || r.narrowed;
   }
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit || there.list.empty() || there.list.front().explained < kClearThere)

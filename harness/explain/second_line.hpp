@@ -46,6 +46,11 @@ void confirm(Ranking&, const std::string& line, const RankElsewhere& here, const
 void confirm_apart(Ranking&, const std::string& line, const std::string& third, const RankElsewhere& apart,
                    const GivenNumbers& tiles = {});
 
+// Where the third line made it unsure: another form of the first cause that explains all three lines takes
+// its place.
+void other_form_of_all(Ranking&, const std::string& third, const RankElsewhere& here,
+                       const RankElsewhere& second, const RankElsewhere& apart);
+
 // Of causes that explain both lines as well: those that explain hardly anything of a third one that one of
 // them explains fall behind.
 void tell_apart(Ranking&, const RankElsewhere& apart);

@@ -279,5 +279,38 @@ TEST(SecondLine, OtherWordsThatLeaveSomethingConfirmNothing) {
   EXPECT_FALSE(sure(confirmed("every 3rd page", 0.7)));
 }
 
+// A plain cause that explains the second line in another form alone is not driven out by one that assumes
+// parts.
+TEST(SecondLine, WhatIsFarFetchedDrivesOutNoPlainerCause) {
+  constexpr std::string_view kPlain = "mask.window_coarse", kFar = "keys.tile_dropped";
+  const std::string both = "left edge rounded up to 16, in all but the last run";
+  const auto ranking_of = [](std::vector<Ranked> list) {
+    Ranking r;
+    for (const Ranked& one : list) r.alike.insert({one.cause, one.text});
+    r.list = std::move(list);
+    r.nothing = 10, r.bad_cells = 20;
+    return r;
+  };
+  const Ranked far{kFar, "first tile of every part", 0, 1, 0.6};
+  const auto plain = [&](const std::string& how, double explained) {
+    return Ranked{kPlain, how, 10 * (1 - explained), explained, 0.2};
+  };
+  const auto said = [&](double narrowed_there) {
+    Ranking here = ranking_of({plain("left edge rounded up to 16", 1), far});
+    here.list[0].same_as_first = here.list[1].same_as_first = true;
+    confirm(
+        here, "the second line", [&](const Choice&) { return ranking_of({plain(both, 1)}); },
+        [&](const Choice& asked) {
+          if (asked.narrow) return ranking_of({plain(both, narrowed_there)});
+          return ranking_of({far, plain("left edge rounded up to 16", 0.7)});
+        });
+    std::vector<std::string_view> causes;
+    for (const Ranked& r : equally_good(here)) causes.push_back(r.cause);
+    return causes;
+  };
+  EXPECT_THAT(said(1), ::testing::ElementsAre(kPlain));
+  EXPECT_THAT(said(0.7), ::testing::ElementsAre(kFar));
+}
+
 }  // namespace
 }  // namespace assay

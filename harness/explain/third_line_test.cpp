@@ -60,5 +60,38 @@ TEST(ThirdLine, TilesInPartsThatNobodyDeclaredAreFound) {
   EXPECT_THAT(text, HasSubstr("so        the accumulated output is not rescaled"));
 }
 
+// Of two causes one has a number of the line's: the window, which is another one on the third line.
+TEST(ThirdLine, TwoCausesMayHaveTheNumbersOfTheLine) {
+  const ThreeLines lines(
+      "paged h=2/1 d=32 page=8 table=token slots=drawn window=14 batch=2q1s91_1q9s48 seed=864",
+      [](const Problem& p, Rules& rules) {
+        rules.sees = [left = p.window_left](const Scene& s, int32_t j) {
+          return visible(s.problem, s.cell.request, s.cell.row, j) || s.position - j == left + 1;
+        };
+        rules.edit_terms = [](Scene& s, std::vector<Term>& terms) {
+          for (Term& t : terms)
+            if (t.position == s.kv_len - 1) t.k_row = t.v_row = s.kv_len - 2;
+        };
+      });
+  const std::string text = lines.said(true);
+  EXPECT_THAT(text, HasSubstr("so        the sliding window holds keys beyond its edge"));
+  EXPECT_THAT(text, HasSubstr("(two causes)"));
+}
+
+// Values exchanged in whole runs of 16 alone: on the first line nothing tells that from an exchange in any
+// run.
+TEST(ThirdLine, AnotherFormThatExplainsAllThreeTakesItsPlace) {
+  const ThreeLines lines("paged h=2/1 d=32 batch=1q3s152_1q1s101 seed=5740",
+                         [](const Problem&, Rules& rules) {
+                           rules.edit_terms = [](Scene& s, std::vector<Term>& terms) {
+                             for (Term& t : terms)
+                               if (t.position / 16 * 16 + 16 <= s.kv_len) t.v_row = t.position ^ 8;
+                           };
+                         });
+  const std::string text = lines.said(true);
+  EXPECT_THAT(text, HasSubstr("so        every key or value is read from a neighbouring position"));
+  EXPECT_THAT(text, HasSubstr("of every whole run of 16"));
+}
+
 }  // namespace
 }  // namespace assay

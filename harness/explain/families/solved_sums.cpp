@@ -4,6 +4,7 @@
 // join the row sum, sinks in another base, and what one place of a part does with some lanes of its tiles.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numbers>
 
@@ -17,6 +18,7 @@ namespace assay {
 namespace {
 
 constexpr size_t kTilings = 14;
+constexpr const char* kLoneToo = ", of a lone part too";
 
 class Sums {
  public:
@@ -132,12 +134,63 @@ void constants(Sums& add, const Fit& fit) {
               0.4 + 0.05 * of_parts + 0.05 * in_lse + 0.3 * layouts[i].cost,
               [&](Rules& r) { set(r, *found); }, 1);
       }
+  // Where parts are merged the sum is relative to the largest of their LSEs; also of a lone one, or not.
+  for (size_t i = 0; i < layouts.size(); ++i)
+    for (const bool alone : {true, false})
+      for (const bool of_o : {false, true}) {
+        if (!alone && (i == 0 || of_o)) continue;
+        const auto set = [&](Rules& r, double x) {
+          if (i > 0) layouts[i].apply(r);
+          r.one_part_too = alone;
+          if (of_o)
+            r.sum_offset = x, r.sum_offset_in_lse = true;
+          else
+            in_lse_alone(r, x);
+        };
+        const auto found = fit.along(grid, false, set);
+        if (found)
+          add.put(
+              of_o ? "softmax.row_sum_offset" : "lse.other_value",
+              fmt::format("{:.3g} added to the sum of the merge{}{}{}", *found,
+                          of_o ? "" : " in the LSE alone", alone ? kLoneToo : "",
+                          i > 0 ? layouts[i].words : ""),
+              0.4 + 0.02 * alone + 0.3 * layouts[i].cost, [&](Rules& r) { set(r, *found); }, 1);
+      }
+}
+
+// Its exponential, in a sum that is relative to the largest LSE of the parts, or of these and the sink. To
+// the parts that is one more, of zeros.
+void unshifted_sinks(Sums& add, const std::vector<Layout>& layouts) {
+  const Predictor* predictor = &add.clues().predictor;
+  for (size_t i = 0; i < layouts.size(); ++i)
+    for (const bool alone : {true, false})
+      for (const bool larger : {true, false}) {
+        if (!alone && (i == 0 || !larger)) continue;
+        add.put(
+            "sinks.unshifted",
+            fmt::format("its exponential joins a merge relative to the largest LSE{}{}{}",
+                        larger ? " or the sink" : "", alone ? kLoneToo : "", i > 0 ? layouts[i].words : ""),
+            0.15 + 0.02 * alone + 0.3 * layouts[i].cost, [&](Rules& r) {
+              if (i > 0) layouts[i].apply(r);
+              r.one_part_too = alone;
+              r.sink_unshifted = larger;
+              if (larger) return;
+              r.sink = [](const Scene&, double) { return -std::numeric_limits<double>::infinity(); };
+              r.edit_parts = [predictor](const Scene& s, std::vector<SplitPart>& parts) {
+                SplitPart more{std::vector<double>(s.problem.head_dim_v, 0.0)};
+                for (const SplitPart& part : parts) more.lse = std::max(more.lse, part.lse);
+                more.lse += predictor->reader().sink(s.cell.head);
+                parts.push_back(std::move(more));
+              };
+            });
+      }
 }
 
 void sinks(Sums& add) {
   if (!add.clues().problem().sinks) return;
   std::vector<Layout> layouts = {Layout{}};
   for (const Layout& l : add.clues().layouts) layouts.push_back(l);
+  unshifted_sinks(add, layouts);
   for (size_t i = 0; i < layouts.size(); ++i)
     for (bool alone : {false, true})  // a lone part is merged too, and its sink weighed against its LSE
       for (const auto& [factor, name] : {std::pair{std::numbers::ln2, "2^(sink - maximum)"},
@@ -150,7 +203,6 @@ void sinks(Sums& add) {
                   if (i > 0) layouts[i].apply(r);
                   r.sink_exponent = f;
                   r.one_part_too = alone;
-                  if (alone) r.edit_parts = [](const Scene&, std::vector<SplitPart>&) {};
                 });
       }
 }

@@ -11,6 +11,7 @@ namespace assay {
 namespace {
 
 constexpr size_t kTilings = 10;  // ways in tiles that thresholds are looked for in
+constexpr double kNear = 0.97;   // of a threshold that was found, its exact value
 
 using Set = Fit::Set;
 
@@ -31,9 +32,10 @@ class Solver {
     h.free = free;
     out_.push_back(std::move(h));
   }
-  // A number in each way in tiles; `text` has a place for it.
+  // A number in each way in tiles; `text` has a place for it. `stands`: it takes the place of what is beyond
+  // it, so that every digit of it shows, not only on which side others lie.
   void threshold(std::string_view cause, const char* text, double cost, const std::vector<double>& grid,
-                 const Set& set, bool whole_too = true) {
+                 const Set& set, bool whole_too = true, bool stands = false) {
     if (!clues_.wants(cause)) return;
     for (const Layout& l : tilings_) {
       if (!whole_too && l.tile_keys == 0) continue;
@@ -43,6 +45,9 @@ class Solver {
       };
       auto found = fit_.along(grid, true, in);
       if (!found) continue;
+      if (stands)
+        if (const auto finer = fit_.along(grid_of(kNear * *found, *found / kNear, 9), false, in))
+          found = finer;
       put(cause, "about " + fmt::format(fmt::runtime(text), *found) + l.words, cost + l.cost, 1,
           [&](Rules& r) { in(r, *found); });
     }
@@ -76,21 +81,26 @@ void cuts(Solver& add) {
                   r.exp_everywhere = true;
                 });
   for (bool everywhere : {false, true})
-    add.threshold("precision.exp",
-                  everywhere ? "{:.3g}: the exponential is never less" : "{:.3g}: no weight is smaller", 0.5,
-                  small, [everywhere](Rules& r, double x) {
-                    r.exp_of = [x](double a) { return std::max(x, std::exp(a)); };
-                    r.exp_everywhere = everywhere;
-                  });
+    add.threshold(
+        "precision.exp",
+        everywhere ? "{:.3g}: the exponential is never less" : "{:.3g}: no weight is smaller", 0.5, small,
+        [everywhere](Rules& r, double x) {
+          r.exp_of = [x](double a) { return std::max(x, std::exp(a)); };
+          r.exp_everywhere = everywhere;
+        },
+        true, true);
   const std::vector<double> large = grid_of(0.04, 0.98, 24);
   for (bool both : {false, true})
-    add.threshold("softmax.p_saturated",
-                  both ? "{:.3g}: no weight is larger, in the row sum neither"
-                       : "{:.3g}: no weight of the output is larger",
-                  0.5, large, [both](Rules& r, double x) {
-                    r.p_of = [x](double p) { return std::min(p, x); };
-                    r.p_of_in_sum = both;
-                  });
+    add.threshold(
+        "softmax.p_saturated",
+        both ? "{:.3g}: no weight is larger, in the row sum neither"
+             : "{:.3g}: no weight of the output is larger",
+        0.5, large,
+        [both](Rules& r, double x) {
+          r.p_of = [x](double p) { return std::min(p, x); };
+          r.p_of_in_sum = both;
+        },
+        true, true);
   add.threshold(
       "keys.tile_dropped", "{:.3g} below the maximum tiles are skipped", 0.45, grid_of_logs(0.03, 30, 24),
       [](Rules& r, double x) { r.skip_below = x; }, false);

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kSecondsOfFamilies = 20;
+constexpr double kSecondsOfFamilies = 45;  // of the minute that a call of explain has
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
 
 // Rows of O that were left as they lay there.
