@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// See machine.hpp. ASSAY_BUILD_* come from this folder's CMakeLists.txt.
+// See machine.hpp. ASSAY_BUILD_* come from this folder's CMakeLists.txt and build_commit.cmake.
 #include "harness/run/machine.hpp"
 
+#include <build_commit.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
