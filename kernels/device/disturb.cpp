@@ -2,8 +2,11 @@
 // assay_disturb.h for GPUs. Judged calls are on the default stream; disturbances are on streams of their own
 // that do not wait for it, so both run at the same time. Before each of them the shared memory of all
 // multiprocessors gets other contents: a block that reads what no thread has written yet would otherwise find
-// what the same block of the call before left there, which is right.
+// what the same block of the call before left there, which is right. The device waits for that, and not the
+// host: a device that has nothing to do turns to another process, and comes back with shared memory that is
+// zero everywhere (an H200 with eight processes: in every block that was asked).
 #include <algorithm>
+#include <utility>
 
 #define ASSAY_DELAYS_SETTERS_ONLY
 #include "harness/abi/assay_disturb.h"
@@ -20,6 +23,18 @@ constexpr int64_t kScratch = int64_t{256} << 20;  // several times the cache
 gpu::Stream beside() {
   static const gpu::Stream stream = make_stream();
   return stream;
+}
+
+// What is enqueued on the default stream from now on begins behind what is on `stream`.
+gpu::Status default_stream_waits_for(gpu::Stream stream) {
+  static const auto [event, made] = [] {
+    GPU_API(Event_t) e{};
+    const gpu::Status status = GPU_API(EventCreateWithFlags)(&e, GPU_API(EventDisableTiming));
+    return std::pair(e, status);
+  }();
+  if (made != GPU_API(Success)) return made;
+  if (const gpu::Status bad = GPU_API(EventRecord)(event, stream); bad != GPU_API(Success)) return bad;
+  return GPU_API(StreamWaitEvent)(nullptr, event, 0);
 }
 
 // Of a block at most, and what two blocks may share. HIP: the LDS of CDNA.
@@ -71,7 +86,7 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
     if (const int bad = set_delays(static_cast<uint32_t>(draw(state, UINT32_MAX)) + 1, error, size))
       return bad;
   gpu::Status status = launch_spoil(multiprocessors, memory.block, kPatterns[draw(state, 3)], stream);
-  if (status == GPU_API(Success)) status = GPU_API(StreamSynchronize)(stream);
+  if (status == GPU_API(Success)) status = default_stream_waits_for(stream);
   if (const int bad = answer(status, "disturb: shared memory", error, size)) return bad;
   constexpr int32_t kTaken[] = {50, 90, 97};
   switch (kind) {
@@ -94,7 +109,6 @@ int begin(int32_t kind, uint64_t seed, double microseconds, char* error, size_t 
       status = launch_occupy(multiprocessors, memory.half, seed, 100, true, duration, stream);
       break;
     case ASSAY_DISTURB_DELAY:
-      status = launch_stay(multiprocessors, duration, stream);
       break;
     default:
       return fail(ASSAY_UNSUPPORTED, error, size, "disturb: no such kind");

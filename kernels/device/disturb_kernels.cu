@@ -143,11 +143,6 @@ __global__ void occupy(uint64_t seed, int32_t percent, bool staggered, int64_t n
   while (static_cast<int64_t>(gpu::nanoseconds() - start) < stay) rest();
 }
 
-__global__ void stay(int64_t nanoseconds) {
-  const uint64_t start = gpu::nanoseconds();
-  while (static_cast<int64_t>(gpu::nanoseconds() - start) < nanoseconds) rest();
-}
-
 // A multiprocessor changes how much of its memory is shared memory only when it is empty: beside a kernel
 // that needs none, and leaves it a little, no other with more of it could begin.
 template <class Kernel>
@@ -189,11 +184,6 @@ gpu::Status launch_traffic(int32_t multiprocessors, int32_t blocks, uint64_t see
   if (const gpu::Status bad = leave_shared(traffic); bad != GPU_API(Success)) return bad;
   return gpu::launch(traffic, multiprocessors * blocks, 128, 0, stream, seed, static_cast<uint4*>(scratch),
                      bytes / 128, nanoseconds);
-}
-
-gpu::Status launch_stay(int32_t multiprocessors, int64_t nanoseconds, gpu::Stream stream) {
-  if (const gpu::Status bad = leave_shared(stay); bad != GPU_API(Success)) return bad;
-  return gpu::launch(stay, multiprocessors, gpu::kWarp, 0, stream, nanoseconds);
 }
 
 gpu::Status launch_occupy(int32_t multiprocessors, int64_t bytes, uint64_t seed, int32_t percent,

@@ -21,9 +21,6 @@ gpu::Status launch_skew(int32_t multiprocessors, const SkewPlaces&, uint64_t see
 // Reads and writes of lines here and there in `bytes` (a power of two) of `scratch`.
 gpu::Status launch_traffic(int32_t multiprocessors, int32_t blocks, uint64_t seed, void* scratch,
                            int64_t bytes, int64_t nanoseconds, gpu::Stream);
-// A warp on every multiprocessor that does nothing: while it is there, shared memory stays as it is, contents
-// and all. Alone, a kernel that needs less of it than the one before finds what a call of its own had left.
-gpu::Status launch_stay(int32_t multiprocessors, int64_t nanoseconds, gpu::Stream);
 // Takes every multiprocessor whole, with two blocks of `bytes` of shared memory. Stays on `percent` of them
 // for the whole time; staggered: on each of them for a time of its own, of zero to the whole.
 gpu::Status launch_occupy(int32_t multiprocessors, int64_t bytes, uint64_t seed, int32_t percent,
