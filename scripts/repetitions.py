@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether intervals hold between repetitions: one case timed again and again, each time by an `assay bench` of its own.
 
-Usage: repetitions.py ASSAY LIBRARY KERNEL LINE [--times N] [--seconds S] [--out CSV] [-- OPTION...]
+Usage: repetitions.py ASSAY LIBRARY KERNEL LINE [--cache MODE] [--times N] [--seconds S] [--out CSV] [-- OPTION...]
 
 Writes a row of CSV per repetition as it comes (those of results/h200/steady) and prints, of all pairs of repetitions, the share
 in which the 95 % interval of one holds the median of the other. None begins after S seconds.
@@ -28,7 +28,7 @@ def covered(rows: list[dict]) -> float:
 def one(options, more: list[str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
-        command = [options.assay, "bench", options.line, "--backend", options.library, "--kernel", options.kernel, "--cache", "hot", "--quiet", "--no-table",
+        command = [options.assay, "bench", options.line, "--backend", options.library, "--kernel", options.kernel, "--cache", options.cache, "--quiet", "--no-table",
                    "--out", str(out), *more]
         done = subprocess.run(command, capture_output=True, text=True)
         if not (out / "rows.csv").is_file():
@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("library")
     parser.add_argument("kernel")
     parser.add_argument("line")
+    parser.add_argument("--cache", choices=("hot", "cold", "dirty", "graph"), default="hot")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--out", type=pathlib.Path)

@@ -15,15 +15,28 @@
 
 namespace assay_gpu {
 
-// Two records in a stream. What goes wrong while they are made is the status of seconds().
+// Two records in a stream, and what another stream does before and behind them. What goes wrong while they
+// are made is the status of seconds().
 class Events {
  public:
-  Events() { note(GPU_API(EventCreate)(&start_)), note(GPU_API(EventCreate)(&stop_)); }
-  ~Events() { (void)GPU_API(EventDestroy)(start_), (void)GPU_API(EventDestroy)(stop_); }
+  Events() {
+    note(GPU_API(EventCreate)(&start_)), note(GPU_API(EventCreate)(&stop_));
+    note(GPU_API(EventCreateWithFlags)(&others_, GPU_API(EventDisableTiming)));
+  }
+  ~Events() {
+    (void)GPU_API(EventDestroy)(start_), (void)GPU_API(EventDestroy)(stop_);
+    (void)GPU_API(EventDestroy)(others_);
+  }
   Events(const Events&) = delete;
   Events& operator=(const Events&) = delete;
   void start(gpu::Stream stream) { note(GPU_API(EventRecord)(start_, stream)); }
   void stop(gpu::Stream stream) { note(GPU_API(EventRecord)(stop_, stream)); }
+  // What is enqueued on `other` from now on begins behind stop().
+  void others_wait_for_stop(gpu::Stream other) { note(GPU_API(StreamWaitEvent)(other, stop_, 0)); }
+  // What is enqueued on `stream` from now on begins behind what is on `other`.
+  void wait_for_others(gpu::Stream other, gpu::Stream stream) {
+    note(GPU_API(EventRecord)(others_, other)), note(GPU_API(StreamWaitEvent)(stream, others_, 0));
+  }
   // Between the two records.
   gpu::Status seconds(double* out) const {
     if (bad_ != GPU_API(Success)) return bad_;
@@ -38,7 +51,7 @@ class Events {
   void note(gpu::Status status) {
     if (bad_ == GPU_API(Success)) bad_ = status;
   }
-  GPU_API(Event_t) start_{}, stop_{};
+  GPU_API(Event_t) start_{}, stop_{}, others_{};
   gpu::Status bad_ = GPU_API(Success);
 };
 

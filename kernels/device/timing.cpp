@@ -2,7 +2,9 @@
 // Timed calls, on a stream that is not the default one: a kernel that forgets its stream would run
 // beside the events, and capture refuses it. Cold means that more than twice the L2 of other memory was read
 // before the call: reading evicts what the kernel left and, unlike a memset, leaves no dirty lines whose
-// write-back the next kernel would pay for. A negative size asks for the memset, and its dirty lines.
+// write-back the next kernel would pay for. A negative size asks for the memset, and its dirty lines. Changes
+// arrive meanwhile: in front of the flush they would let the device rest, and a kernel at the limit of power
+// would run at a higher clock than in a row of calls between which only caches are flushed.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -44,6 +46,11 @@ int flush_cache(int64_t bytes, gpu::Stream stream, char* error, size_t size) {
   return answer(launch_read(scratch, bytes, sink, stream), "flush", error, size);
 }
 
+gpu::Stream arriving_stream() {
+  static const gpu::Stream stream = make_stream();
+  return stream;
+}
+
 // Changes on their way to the device: in memory that it reads by itself, so that the copies are the stream's.
 class Staging {
  public:
@@ -79,7 +86,9 @@ struct TimedRuns {
 
 // The wait keeps the device busy while the host enqueues the call, so that the time between the events is the
 // device's alone; where calls are flushed, only before the first of a row, as the flush keeps it busy behind
-// that. Dirty lines come behind it: what is still on its way to memory is part of that state.
+// that. Dirty lines come behind it: what is still on its way to memory is part of that state. Before the
+// first call of a row the device is idle (the rows before have been waited for), so changes for it wait for
+// nobody.
 int time_in_a_row(const TimedRuns& runs, int64_t flush_bytes, double* microseconds, char* error, size_t size,
                   const std::function<int(gpu::Stream)>& enqueue) {
   static std::deque<Events> events;
@@ -94,10 +103,13 @@ int time_in_a_row(const TimedRuns& runs, int64_t flush_bytes, double* microsecon
     if (from == nullptr) return fail(ASSAY_OUT_OF_MEMORY, error, size, "timed runs: no memory for changes");
   }
   for (int32_t i = 0; i < runs.count; ++i) {
-    for (int32_t n = changes > 0 ? runs.first[i] : 0; n < (changes > 0 ? runs.first[i + 1] : 0); ++n) {
+    const bool changed = changes > 0 && runs.first[i] < runs.first[i + 1];
+    const gpu::Stream copies = flush_bytes != 0 ? arriving_stream() : stream;
+    if (changed && copies != stream && i > 0) events[i - 1].others_wait_for_stop(copies);
+    for (int32_t n = changed ? runs.first[i] : 0; n < (changed ? runs.first[i + 1] : 0); ++n) {
       const auto bytes = static_cast<size_t>(runs.changes[n].bytes);
       const gpu::Status copied =
-          GPU_API(MemcpyAsync)(runs.changes[n].to, from, bytes, GPU_API(MemcpyHostToDevice), stream);
+          GPU_API(MemcpyAsync)(runs.changes[n].to, from, bytes, GPU_API(MemcpyHostToDevice), copies);
       if (const int bad = answer(copied, "change before a timed run", error, size)) return bad;
       from += bytes;
     }
@@ -108,6 +120,7 @@ int time_in_a_row(const TimedRuns& runs, int64_t flush_bytes, double* microsecon
       if (const int bad = answer(launch_wait(30000, stream), "wait", error, size)) return bad;
     if (dirty)
       if (const int bad = flush()) return bad;
+    if (changed && copies != stream) events[i].wait_for_others(copies, stream);
     if (ranks_meet != nullptr)
       if (const int bad = ranks_meet(stream, error, size)) return bad;
     events[i].start(stream);
@@ -145,7 +158,8 @@ int time_runs(const assay_kernel* kernel, const assay_problem* problem, const as
       {count, changes, first}, flush_bytes, microseconds, error, size,
       [&](gpu::Stream stream) { return kernel->run(kernel, problem, tensors, plan, stream, error, size); });
   // What was enqueued before it failed still reads the changes.
-  if (bad != ASSAY_OK) (void)GPU_API(StreamSynchronize)(own_stream());
+  if (bad != ASSAY_OK)
+    (void)GPU_API(StreamSynchronize)(own_stream()), (void)GPU_API(StreamSynchronize)(arriving_stream());
   return bad;
 }
 
