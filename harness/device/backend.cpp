@@ -225,39 +225,48 @@ const assay_kernel* Backend::compose(const std::string& name, size_t open) const
   static std::map<std::pair<const void*, std::string>, const assay_kernel*> made;  // live as long as they do
   const assay_kernel*& kernel = made[{table_->kernels, name}];
   if (kernel != nullptr) return kernel;
-  const auto fail = [&](const std::string& why) -> void {
-    throw InputError(fmt::format("kernel {}: {}", name, why));
+  const auto fail = [&](size_t at, const std::string& why) -> void {
+    throw InputError(SourcePlace{"kernel " + name, 1, static_cast<int>(at) + 1}, why);
   };
   const assay_kernel* base = find(name.substr(0, open));
   if (base == nullptr) return nullptr;
-  if (!has_stages(*base)) fail(fmt::format("{} is not made of kernels", base->name));
-  if (!name.ends_with(')')) fail("expected NAME(STAGE=KERNEL;STAGE=KERNEL)");
+  if (!has_stages(*base)) fail(0, fmt::format("{} is not made of kernels", base->name));
+  if (!name.ends_with(')')) fail(name.size(), "expected NAME(STAGE=KERNEL;STAGE=KERNEL)");
   std::vector<std::string> words;  // what the stages point into
-  std::vector<std::pair<size_t, const assay_kernel*>> parts;
+  struct Part {
+    size_t at;  // in the name
+    const assay_kernel* kernel;
+  };
+  std::vector<Part> parts;
   for (size_t at = open + 1; at < name.size();) {
     const size_t end = std::min(name.find(';', at), name.size() - 1), equal = name.find('=', at);
     if (equal == std::string::npos || equal > end)
-      fail(fmt::format("expected STAGE=KERNEL at '{}'", name.substr(at, end - at)));
+      fail(at, fmt::format("expected STAGE=KERNEL at '{}'", name.substr(at, end - at)));
     const std::string wanted = name.substr(equal + 1, end - equal - 1);
     const size_t library = wanted.find('@');
     const std::string place = name.substr(at, equal - at);
     const Backend owner = library == std::string::npos ? *this : load(wanted.substr(library + 1));
     const assay_kernel* stage = owner.find(wanted.substr(0, library));
     if (stage == nullptr)
-      fail(fmt::format("there is no kernel {}{}", wanted, kernels_for(*base, place, owner)));
-    parts.emplace_back(words.size(), stage);
+      fail(equal + 1, fmt::format("there is no kernel {}{}", wanted, kernels_for(*base, place, owner)));
+    parts.push_back({at, stage});
     words.push_back(place);
     at = end + 1;
   }
   std::vector<assay_stage> stages;
-  for (const auto& [word, stage] : parts) stages.push_back({words[word].c_str(), stage});
+  for (size_t i = 0; i < parts.size(); ++i) stages.push_back({words[i].c_str(), parts[i].kernel});
   char why[400] = "";
-  if (base->with_stages(base, name.c_str(), stages.data(), static_cast<int32_t>(stages.size()), &kernel, why,
-                        sizeof why) != ASSAY_OK) {
-    kernel = nullptr;
-    fail(why);
-  }
-  return kernel;
+  const auto made_of = [&](const assay_stage* first, size_t count, const assay_kernel** to) {
+    return base->with_stages(base, name.c_str(), first, static_cast<int32_t>(count), to, why, sizeof why) ==
+           ASSAY_OK;
+  };
+  if (made_of(stages.data(), stages.size(), &kernel)) return kernel;
+  kernel = nullptr;
+  const assay_kernel* alone = nullptr;
+  for (size_t i = 0; i < stages.size(); ++i)
+    if (!made_of(&stages[i], 1, &alone)) fail(parts[i].at, why + kernels_for(*base, words[i], *this));
+  fail(open + 1, why);
+  return nullptr;
 }
 
 assay_device Backend::device(int index) const {

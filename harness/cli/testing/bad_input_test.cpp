@@ -122,7 +122,8 @@ TEST_F(BadInput, Steps) {
     return run({"check", line, "--backend", "cpu", "--kernel", name});
   };
   expect_refused(kernel(step, "step_aiter_fa_cpu(decode=no_such_kernel)"),
-                 {"decode=no_such_kernel", "for stage decode there are decode_splitkv_cpu"});
+                 {"(decode=no_such_kernel):1:26: there is no kernel no_such_kernel",
+                  "for stage decode there are decode_splitkv_cpu"});
   expect_refused(kernel(step, "step_no_such(decode=paged_naive_cpu)"), {"step_no_such"});
   // A stage, or the pipeline, that refuses: the row says which and why. Where nothing else was asked, nothing
   // was verified, and that is exit code 1.
@@ -147,6 +148,24 @@ TEST_F(BadInput, SuiteFiles) {
   write("bad.suite", "# fine\npaged batch=1q1s4\npaged batch=1q1s8 d=ten\n");
   expect_refused(run({"check", path("bad.suite"), "--out", path("out")}), {"bad.suite:3:", "ten"});
   EXPECT_FALSE(std::filesystem::exists(path("out"))) << "nothing half-done";
+}
+
+// A chunk budget below the extends, and a cascade where there is a bias: the steps are right
+// (scenarios/README).
+TEST_F(BadInput, StepsThatAreRightAreNotRefused) {
+  const auto passed = [&](const std::string& line, const std::string& name, const std::string& stage) {
+    const Output o = run({"check", line, "--backend", "cpu", "--kernel", name});
+    EXPECT_EQ(o.code, 0) << line;
+    EXPECT_THAT(o.out, HasSubstr("1 passed, 0 wrong, 0 unsupported")) << line;
+    EXPECT_THAT(run({"describe", line, "--backend", "cpu", "--kernel", name}).out, HasSubstr(stage)) << line;
+  };
+  const std::string common = "step h=4/2 d=64 ";
+  passed(common + "budget=2 batch=3q9s20 seed=1", "step_aiter_fa_cpu", "11 chunks of 1 tokens each");
+  const std::string prefix = "page=16 prefix=256 workers=4 batch=8q1s300p256 seed=2";
+  passed(common + prefix, "step_ixformer_fa_cpu", "cascade: ");
+  passed(common + "alibi=linear " + prefix, "step_ixformer_fa_cpu", "decode: ");
+  EXPECT_THAT(run({"describe", common + "alibi=linear " + prefix, "--backend", "cpu"}).out,
+              Not(HasSubstr("cascade: ")));
 }
 
 // The line itself is fine; the file is read when the case is built, so the case becomes an invalid row and
@@ -178,12 +197,20 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"check", kLine, "--kernel", "nobody*"}), {"nobody*", "paged_naive_cpu"});
   expect_refused(run({"check", kLine, "--kernel", "*naive*", "--kernel", "paged_naiv_cpu"}),
                  {"--kernel paged_naiv_cpu", "paged_naive_cpu"});
+  expect_refused(
+      run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel",
+           "step_aiter_fa_cpu(decod=paged_naive_cpu)"}),
+      {"(decod=paged_naive_cpu):1:19: step_aiter_fa_cpu has no stage decod", "write, split, prefill"});
   expect_refused(run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel",
-                      "step_aiter_fa_cpu(decod=paged_naive_cpu)"}),
-                 {"has no stage decod", "write, split, prefill"});
+                      "step_aiter_fa_cpu(decode=paged_naive_cpu;decod=paged_naive_cpu)"}),
+                 {":1:42: step_aiter_fa_cpu has no stage decod"});
+  expect_refused(
+      run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel", "step_aiter_fa_cpu(decode)"}),
+      {":1:19: expected STAGE=KERNEL at 'decode'"});
   expect_refused(run({"check", "step batch=1q1s9", "--backend", "cpu", "--kernel",
                       "step_aiter_fa_cpu(decode=merge_states_cpu)"}),
-                 {"stage decode", "merge_states_cpu", "another op"});
+                 {":1:19: stage decode", "merge_states_cpu", "another op",
+                  "for stage decode there are decode_splitkv_cpu"});
   expect_refused(run({"bench", kLine, "--cache", "lukewarm"}), {"lukewarm"});
   expect_refused(run({"bench", kLine, "--cache", "cold,,hot"}), {"''", "several with commas"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
