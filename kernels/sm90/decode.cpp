@@ -119,10 +119,16 @@ int supports(const assay_kernel* self, const assay_problem* p, const assay_tenso
 
 int32_t grid() { return std::max(1, assay_gpu::multiprocessors); }
 
+// Neither a window nor a chunk hides a key from all rows of a request.
+bool sees_all(const assay_problem& p) {
+  return p.chunk == 0 && (p.window_left < 0 || p.window_left >= p.max_kv_len) &&
+         (p.window_right < 0 || p.window_right >= p.max_kv_len + p.max_q_len);
+}
+
 // Blocks of a cluster, or 0 where the list is for all requests and heads (decode_kernel.h).
 int32_t cluster_of(const assay_problem& p) {
-  return p.requests == 1 && p.page_size >= kDecodeTile
-             ? decode_cluster(shape_of(p), p.heads_kv, p.max_kv_len, grid())
+  return p.page_size >= kDecodeTile && (p.requests == 1 || sees_all(p))
+             ? decode_cluster(shape_of(p), p.requests, p.heads_kv, p.max_kv_len, grid())
              : 0;
 }
 
@@ -159,9 +165,13 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.splits = static_cast<int32_t>(std::min(list.most, (list.most + share - 1) / share) + 1);
   m.item_rows = kMostDecodeColumns, m.shares = workers;
   m.partial_roundings = merge_levels(list, workers, decode_warps(shape));
-  if (cluster > 0) {  // every head is a share, whose tiles the warps of a cluster take in turn
-    m.shares = p->heads_kv, m.share_turns = m.splits = decode_one_warps(shape.codes) * cluster;
+  if (cluster > 0) {  // the warps of a cluster take the tiles of its head in turn
+    m.splits = decode_one_warps(shape.codes) * cluster;
     m.partial_roundings = 2;  // what a warp has: by the block, by the cluster
+    if (p->requests == 1)
+      m.shares = p->heads_kv, m.share_turns = m.splits;  // every head is a share
+    else
+      m.item_rows = m.shares = 0, m.split_interleaved = 1;  // from the first key on
   }
   // Weights that take the scales of V along are rounded with them.
   m.order_declared =
@@ -235,7 +245,7 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
                            ? INT32_MAX
                            : static_cast<int32_t>(std::min<int64_t>(t->block_table.shape[1], INT32_MAX));
     return assay_gpu::answer(launch_decode_one(call, shape, static_cast<cudaStream_t>(stream)),
-                             "decode kernel of one request", error, size);
+                             "decode kernel of few requests", error, size);
   }
   return assay_gpu::answer(launch_decode(call, shape, blocks, static_cast<cudaStream_t>(stream)),
                            "decode kernel", error, size);

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/sm90/workers.hpp"
+
 namespace assay_sm90 {
 
 constexpr int kDecodeDim = 128;         // head dimension
@@ -78,28 +80,24 @@ struct DecodeShape {
 int32_t decode_warps(const DecodeShape&);  // of a block
 // Parts of other blocks that a warp collects at a time, and rescales what it has for.
 constexpr int decode_batch(int warps) { return warps > 12 ? 8 : 16; }
-// Blocks of a launch on `grid` multiprocessors. A segment (request and KV head) is a whole number of blocks
-// or a block a whole number of segments where that leaves few multiprocessors out: requests of one length
-// then have no part in a second block, and no warp stops in the middle of its tiles to look for the next
-// ones. (So, too, a head of one request, whose blocks have parts of one head alone.)
+// Blocks of a launch on `grid` multiprocessors, for segments (request and KV head): dividing_workers(), but
+// that each head of one request has blocks of its own, whose parts are of one head alone.
 inline int32_t decode_blocks(int32_t requests, int32_t heads_kv, int32_t grid) {
-  const int64_t segments = int64_t{requests} * heads_kv;
   if (requests == 1 && heads_kv <= grid) return grid - grid % heads_kv;
-  for (int32_t blocks = grid; blocks * 20 >= grid * 19; --blocks)
-    if (segments > 0 && (segments % blocks == 0 || blocks % segments == 0)) return blocks;
-  return grid;
+  return dividing_workers(int64_t{requests} * heads_kv, grid);
 }
-// Warps of a block of the kernel for one request (decode_one.h).
+// Warps of a block of the kernel for one request or a few short ones (decode_one.h).
 constexpr int32_t decode_one_warps(DecodeCodes codes) { return codes == DecodeCodes::k16 ? 8 : 16; }
-// Blocks that each KV head of one request gets as a cluster there: as many as run at the same time on
-// `grid` multiprocessors. 0: too few to be worth it, codes of more keys than that is worth (most_keys: of any
-// replay of the launch), or no instance for the shape.
-int32_t decode_cluster(const DecodeShape&, int32_t heads_kv, int32_t most_keys, int32_t grid);
+// Blocks that each KV head of each request gets as a cluster there: as many as run at the same time on
+// `grid` multiprocessors. 0: too few to be worth it, more keys than that is worth (most_keys: of any request
+// in any replay of the launch), or no instance for the shape.
+int32_t decode_cluster(const DecodeShape&, int32_t requests, int32_t heads_kv, int32_t most_keys,
+                       int32_t grid);
 // Bytes of `parts` and `parts_ml` together, for `blocks` at most.
 int64_t decode_state_bytes(const DecodeShape&, int32_t blocks);
 // Sets parts_ml (behind parts), worker_magic and all_keys, and launches so many blocks.
 cudaError_t launch_decode(DecodeCall, const DecodeShape&, int32_t blocks, cudaStream_t);
-// One request of up to 8 columns, Q in bf16, K and V in bf16 or e4m3 in rows, pages of a multiple of 16 or a
+// Requests of up to 8 columns, Q in bf16, K and V in bf16 or e4m3 in rows, pages of a multiple of 16 or a
 // power of two from 16 on. `cluster` is set; sets what follows from it and all_keys.
 cudaError_t launch_decode_one(DecodeCall, const DecodeShape&, cudaStream_t);
 

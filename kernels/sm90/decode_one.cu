@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decode kernel of one request (decode_one.h): its instances, and how large clusters may be.
+// The decode kernel of one request or a few short ones (decode_one.h): its instances, and how large clusters
+// may be.
 #include <array>
 
 #include "kernels/sm90/decode_one.h"
@@ -35,17 +36,21 @@ const std::array<int, kMostCluster + 1>& clusters_at_once() {
 
 }  // namespace
 
-int32_t decode_cluster(const DecodeShape& shape, int32_t heads_kv, int32_t most_keys, int32_t grid) {
-  // Half of the machine reads 16 bits as fast as all of it; codes take its instructions, too, and are as fast
-  // at about this length.
-  constexpr int32_t kMostKeysOfCodes = 16384;
+int32_t decode_cluster(const DecodeShape& shape, int32_t requests, int32_t heads_kv, int32_t most_keys,
+                       int32_t grid) {
+  // Half of the machine reads 16 bits of one request as fast as all of it; codes take its instructions, too,
+  // and are as fast at about this length. Of several requests the longest is not shared by all blocks: at so
+  // many keys for each of its own it takes no longer than the list would. One block for each is no faster.
+  constexpr int32_t kMostKeysOfCodes = 16384, kMostKeysOfABlock = 1024, kLeastOfSeveral = 2;
   const bool bytes = shape.codes == DecodeCodes::kE4m3;
   if (shape.half || shape.packed || shape.blocks != 1 || !(bytes || shape.codes == DecodeCodes::k16))
     return 0;
-  if (bytes && most_keys > kMostKeysOfCodes) return 0;
+  if (requests == 1 && bytes && most_keys > kMostKeysOfCodes) return 0;
+  const int64_t segments = int64_t{requests} * heads_kv;
   int32_t size = kMostCluster;
-  while (size > 0 && clusters_at_once()[static_cast<size_t>(size)] < heads_kv) --size;
-  return size * heads_kv * 20 >= grid * 9 ? size : 0;
+  while (size > 0 && clusters_at_once()[static_cast<size_t>(size)] < segments) --size;
+  if (requests > 1 && (size < kLeastOfSeveral || most_keys > kMostKeysOfABlock * size)) return 0;
+  return size * segments * 20 >= grid * 9 ? size : 0;
 }
 
 cudaError_t launch_decode_one(DecodeCall p, const DecodeShape& shape, cudaStream_t stream) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged decode attention of one request, which mostly waits for steps that follow each other: the products of
-// decode_kernel.h, found and merged in as few of those as possible. A cluster of blocks has a KV head, and of
-// its tiles every warp takes every so-manieth, so which page numbers a warp needs does not depend on the
-// length of the request: Q, the length and the first page numbers are asked for at once, the first tiles as
+// Paged decode attention of one request, or of several short ones, which mostly waits for steps that follow
+// each other: the products of decode_kernel.h, found and merged in as few of those as possible. A cluster of
+// blocks has a KV head of a request, and of its tiles every warp takes every so-manieth, so which page
+// numbers a warp needs does not depend on the length of the request: Q (of several requests: once it is known
+// where their rows begin), the length and the first page numbers are asked for at once, the first tiles as
 // soon as these have come. What its warps have of the head a block adds up in its own shared memory and sends
 // to the blocks of the cluster, each of which finishes some of the elements. No memory outside the blocks is
 // used, nothing is kept between launches, nobody polls.
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   unsigned char* const memory = dynamic_memory();
   const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
   const int cluster = p.cluster, head = by_cluster(p, static_cast<int>(blockIdx.x));
-  const int rank = static_cast<int>(blockIdx.x) - head * cluster;
+  const int rank = static_cast<int>(blockIdx.x) - head * cluster, request = static_cast<int>(blockIdx.y);
   // Neighbouring tiles go to neighbouring blocks.
   const int worker = warp * cluster + rank, workers = kWarps * cluster;
   const uint32_t ring = shared_address(memory) + warp * I::kRing;
@@ -66,23 +67,27 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   // All that depends on nothing. The table may hold anything behind the pages of the request; such numbers
   // are not used.
   Request of;
-  of.first_row = 0;
-  of.rows = __ldg(p.cu_q + p.cu_q_stride), of.keys = __ldg(p.kv_len);
-  const int64_t start = p.indptr != nullptr ? __ldg(p.indptr) : 0;
+  of.first_row = p.requests == 1 ? 0 : __ldg(p.cu_q + request * p.cu_q_stride);
+  of.rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - of.first_row;
+  of.keys = __ldg(p.kv_len + request * p.kv_len_stride);
+  const int64_t start = p.indptr != nullptr ? __ldg(p.indptr + request * p.indptr_stride) * p.table_stride
+                                            : request * p.table_row;
   auto page_of = [&](int tile) {
     return p.page_shift >= 0 ? tile * kDecodeTile >> p.page_shift
                              : static_cast<int>(__umulhi(tile, p.page_magic));
   };
   auto page_number = [&](int tile) {
     const int page = page_of(tile);
-    return page < p.table_width ? __ldg(p.table + (start + page) * p.table_stride) : 0;
+    return page < p.table_width ? __ldg(p.table + start + page * p.table_stride) : 0;
   };
   constexpr int kGuessed = 4;
   const bool guess = p.all_keys && p.indptr == nullptr;
   int pages =
       guess && lane < kGuessed ? page_number(worker + lane * workers) : 0;  // of the lane's tile of 32
   Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
-  products.fetch_queries(0, head, p.most_rows * p.group);
+  // Of one request as many rows as it may have: nothing is waited for.
+  if (const int rows = p.requests == 1 ? p.most_rows : of.rows; rows > 0)
+    products.fetch_queries(of.first_row, head, rows * p.group);
   // While these are on their way.
   if (thread == 0) {
     barrier_init(arrived, 1);
@@ -122,7 +127,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   int stage = 0;
   SM90_LOOP for (int n = -I::kStages; n < count; ++n) {
     if (n >= 0) {
-      if (n == 0) products.begin(of, 0, head);
+      if (n == 0) products.begin(of, request, head);
       wait_copies<I::kStages - 1>();
       __syncwarp();
       products.tile(of, (first_tile + worker + n * workers) * kDecodeTile, stage);
@@ -203,11 +208,12 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
       }
       join_quarters(l, x);
     }
-    const float v_scale = scale_of(p.v_scale, p.v_scale_host, 0, head * p.v_scale_head);
+    const float v_scale =
+        scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
     const int token = static_cast<int>(column * p.group_magic >> 16);
     if (lane < 8)
-      write_row<I::kHalf>(p, token, head * p.group + column - token * p.group, x, m, l, v_scale,
-                          unit % 4 * 8 + lane);
+      write_row<I::kHalf>(p, of.first_row + token, head * p.group + column - token * p.group, x, m, l,
+                          v_scale, unit % 4 * 8 + lane);
   }
 }
 
@@ -229,7 +235,8 @@ cudaError_t launch_one(DecodeCall& p, cudaStream_t stream) {
                         .threads = I::kThreads,
                         .bytes = I::kShared,
                         .stream = stream,
-                        .cluster = p.cluster},
+                        .cluster = p.cluster,
+                        .rows = p.requests},
                        p);
 }
 

@@ -14,12 +14,13 @@ struct LaunchShape {
   size_t bytes;       // dynamic shared memory of a block
   cudaStream_t stream;
   int cluster = 1;  // blocks of a cluster
+  int rows = 1;     // so often as many blocks, on the second axis
 };
 
 // What the launch function takes; `attribute` is where it reads the size of clusters.
 inline cudaLaunchConfig_t launch_config(const LaunchShape& shape, cudaLaunchAttribute& attribute) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(shape.grid));
+  config.gridDim = dim3(static_cast<unsigned>(shape.grid), static_cast<unsigned>(shape.rows));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.bytes, config.stream = shape.stream;
   attribute.id = cudaLaunchAttributeClusterDimension;

@@ -14,6 +14,7 @@
 #include "kernels/sm90/listed.hpp"
 #include "kernels/sm90/sm90.hpp"
 #include "kernels/sm90/tensor_map.hpp"
+#include "kernels/sm90/workers.hpp"
 
 namespace assay_sm90 {
 namespace {
@@ -24,8 +25,9 @@ MlaShape shape_of(const assay_problem& p) {
   const bool bytes = p.k_format == ASSAY_FP8_E4M3, few = !kWidened && (bytes || rows <= kMlaFewRows);
   const int32_t own = few ? kMlaFewRows : rows <= 64 ? 64 : 128;
   const int32_t blocks = std::max(1, assay_gpu::multiprocessors);
+  const int64_t items = p.requests * ((rows + own - 1) / own);
   return {p.q_format == ASSAY_FP16, bytes, p.page_size % kMlaKeys == 0, own,
-          std::max(1, own == 128 ? blocks / 2 : blocks)};
+          dividing_workers(items, std::max(1, own == 128 ? blocks / 2 : blocks))};
 }
 
 int32_t items_of(const assay_problem& p, const MlaShape& shape) {

@@ -11,8 +11,9 @@
 // bytes, and those of the column behind. So no warp waits for another one, and the 20 such units of a tile go
 // round the three warps.
 //
-// Barriers: raw (per part of a tile) from copies to widening, full from widening (one arrival a unit, behind
-// fence_async) to the products, empty from the products to the next copy, as before. In a circle, so no phase
+// Barriers: raw (per part of a tile) from copies to widening, full from widening (an arrival of each lane a
+// unit, behind fence_async: one lane for its warp is no faster, and racecheck does not follow that) to the
+// products, empty from the products to the next copy, as before. In a circle, so no phase
 // of raw or full can end before all that wait for it have seen the one before. An arrival of cp.async says
 // nothing of what its lane has waited for, but codes are widened into a column that no copy has written:
 // lane 0 arrives at raw for itself, too.
@@ -152,8 +153,7 @@ __device__ inline void widened_widen(MlaShared& sh, int unit) {
         else
           widen_rows<kHalf, true>(at);
         fence_async();  // products read this next, and the next copy is written over it
-        __syncwarp();
-        if (lane == 0) barrier_arrive(shared_address(&sh.full[buffer][part]));
+        barrier_arrive(shared_address(&sh.full[buffer][part]));
       }
     }
   }
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
     for (int b = 0; b < 2; ++b) {
       for (int i = 0; i < kMlaParts; ++i) {
         barrier_init(shared_address(&sh.raw[b][i]), kLanes + 1);
-        barrier_init(shared_address(&sh.full[b][i]), kUnits);
+        barrier_init(shared_address(&sh.full[b][i]), kUnits * kLanes);
       }
       for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4);
       barrier_init(shared_address(&sh.p_full[b]), 4 * kRowLanes);

@@ -16,7 +16,7 @@ struct MapAxis {
 
 // What the L2 fetches where 128 bytes of a box's row are not there: them, or the 256 bytes round them. Keys
 // of MLA have 1,152 bytes, so half of the pairs reach into another key: 1.7 times the sectors read
-// (VARIANTS.md).
+// (VARIANTS.md). Pages of prefill take a row, too: a pair is as fast.
 enum class MapFetch { kRow, kPair };
 
 // `rank` axes, innermost first; a box is at most 128 bytes wide there. False where the driver refuses:

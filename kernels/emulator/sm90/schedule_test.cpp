@@ -32,7 +32,8 @@ std::string drawn_line(std::mt19937& random, bool latent) {
   const auto size = [&](int most) {  // log-uniform from 1
     return static_cast<int>(std::exp2(std::uniform_real_distribution(0.0, std::log2(most + 1.0))(random)));
   };
-  const int group = latent ? 1 : 1 << draw(0, 3), kv = latent ? 1 : draw(1, 9),
+  const bool few = !latent && draw(0, 4) == 0;  // requests and heads that may get clusters
+  const int group = latent ? 1 : 1 << draw(0, 3), kv = latent || few ? 1 : draw(1, 9),
             heads = latent ? std::vector{16, 20, 64, 128, 8}[static_cast<size_t>(draw(0, 4))] : group * kv;
   const int most_rows = latent ? 5 : std::max(1, 32 / group);
   std::string batch;
@@ -44,6 +45,7 @@ std::string drawn_line(std::mt19937& random, bool latent) {
   // Equal requests, which stay whole where that costs little.
   if (draw(0, 2) == 0) batch = fmt::format("{}q1s{}", size(300), size(2000));
   if (!latent && draw(0, 3) == 0) batch = fmt::format("1q{}s{}", draw(1, 2), size(3000));
+  if (few) batch = fmt::format("1q1s{}_{}q{}s{}", size(2000), draw(1, 2), draw(0, 1), size(2000));
   std::string line =
       latent ? fmt::format("paged h={}/1 d=576/512 layout=mla", heads)
              : fmt::format("paged h={}/{} d=128 kv={}", heads, kv, draw(0, 1) ? "bf16" : "fp8_e4m3");
@@ -136,7 +138,7 @@ constexpr int kMachines[] = {1, 2, 3, 4, 7, 78, 132};
 TEST_F(Schedules, OfDecodeAreDeclared) {
   std::mt19937 random(1);
   const assay_kernel& kernel = *assay_sm90::decode_kernels()[0];
-  int clusters = 0;
+  int clusters = 0, several = 0;
   for (int n = 0; n < 400; ++n) {
     const std::string line = drawn_line(random, false);
     const Problem p = make_problem(parse_scenario(line));
@@ -153,21 +155,34 @@ TEST_F(Schedules, OfDecodeAreDeclared) {
         columns <= 8    ? 1
         : columns <= 16 ? 2
                         : 4};
-    // A cluster for every head of one request (decode_one.h): its warps take the head's tiles in turn.
-    const int cluster =
-        call.requests == 1
-            ? assay_sm90::decode_cluster(shape, p.heads_kv, static_cast<int32_t>(p.max_kv_len()), machine)
-            : 0;
-    const int workers = cluster > 0 ? p.heads_kv
-                                    : assay_sm90::decode_blocks(call.requests, p.heads_kv, machine) *
-                                          assay_sm90::decode_warps(shape);
+    // A cluster for every head of one request, or of several whose keys are all seen (decode_one.h): its
+    // warps take the head's tiles in turn.
+    const auto most_keys = static_cast<int32_t>(p.max_kv_len());
+    const auto hides_nothing = [](int window, int reach) { return window < 0 || window >= reach; };
+    const bool all_keys = call.chunk == 0 && hides_nothing(call.window_left, most_keys) &&
+                          hides_nothing(call.window_right, most_keys + columns / p.group());
+    const int cluster = call.requests == 1 || all_keys
+                            ? assay_sm90::decode_cluster(shape, call.requests, p.heads_kv, most_keys, machine)
+                            : 0;
     const int turns = cluster > 0 ? assay_sm90::decode_one_warps(shape.codes) * cluster : 1;
-    expect_same(d, taken(schedule::of_decode(call, workers), turns),
-                fmt::format("{} on {} multiprocessors", line, machine));
+    const std::string what = fmt::format("{} on {} multiprocessors", line, machine);
+    if (cluster > 0 && call.requests > 1) {
+      EXPECT_EQ(std::tuple(d.a.order_declared, d.a.item_rows, d.a.split_interleaved, d.a.splits),
+                std::tuple(1, 0, 1, turns))
+          << what;
+      for (const schedule::Piece& w : schedule::of_decode(call, 1)) EXPECT_EQ(w.tile, 0) << what;
+      ++several;
+    } else {
+      const int workers = cluster > 0 ? p.heads_kv
+                                      : assay_sm90::decode_blocks(call.requests, p.heads_kv, machine) *
+                                            assay_sm90::decode_warps(shape);
+      expect_same(d, taken(schedule::of_decode(call, workers), turns), what);
+    }
     clusters += cluster > 0;
     if (HasFatalFailure() || HasNonfatalFailure()) return;
   }
   EXPECT_GT(clusters, 10);
+  EXPECT_GT(several, 10);
 }
 
 // Segments and blocks divide where no more than a twentieth of the machine is left out for it.
@@ -180,6 +195,9 @@ TEST(DecodeBlocks, HoldWholeSegments) {
   EXPECT_EQ(decode_blocks(1, 80, 132), 80);    // heads of one request never share a block
   EXPECT_EQ(decode_blocks(0, 8, 132), 132);
   EXPECT_EQ(decode_blocks(3, 2, 4), 4);
+  // Latent rows: two blocks for each of 64 items, four pairs of them for each of 16 of 128 rows.
+  EXPECT_EQ(assay_sm90::dividing_workers(64, 132), 128);
+  EXPECT_EQ(assay_sm90::dividing_workers(16, 66), 64);
 }
 
 TEST_F(Schedules, OfLatentRowsAreDeclared) {
@@ -201,7 +219,9 @@ TEST_F(Schedules, OfLatentRowsAreDeclared) {
                      : most <= 64                                ? 64
                                                                  : 128;
     call.items = (most + rows - 1) / rows;
-    const int workers = std::max(1, rows == 128 ? machine / 2 : machine);  // pairs of blocks share an item
+    // Pairs of blocks share an item of 128 rows.
+    const int workers = assay_sm90::dividing_workers(int64_t{call.requests} * call.items,
+                                                     std::max(1, rows == 128 ? machine / 2 : machine));
     // Two warpgroups take the tiles of up to 16 rows in turn (mla_turned.h), and of more each tile
     // (mla_wgmma.h, mla_widened.h).
     const int turns = rows == assay_sm90::kMlaFewRows ? 2 : 1;
