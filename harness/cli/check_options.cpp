@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // check, bench and run on the command line: one set of options, the timed ones for bench and run.
+#include <omp.h>
+
 #include <ctime>
 
 #include "harness/cli/run_options.hpp"
@@ -91,6 +93,15 @@ void add_judging(CLI::App& app, Typed& t) {
                "often");
 }
 
+void add_jobs(CLI::App& app, RunOptions& o) {
+  o.jobs = omp_get_max_threads();
+  app.add_option(
+         "--jobs", o.jobs,
+         "cases at a time where kernels run on the host, each with one thread (default: one per "
+         "processor); 1: one after the other, with all threads, as few cases and large ones always are")
+      ->check(CLI::Range(1, 4096));
+}
+
 std::string dated_folder() {
   const std::time_t now = std::time(nullptr);
   std::tm local{};
@@ -110,6 +121,7 @@ Command add(CLI::App& app, Kind kind, const char* name, const char* help, const 
   add_selection(*command, *t);
   add_judging(*command, *t);
   if (timed) add_timing(*command, *t);
+  if (!timed) add_jobs(*command, t->args.run);
   add_worker_limits(*command, t->args.run);
   add_output(*command, *t);
   if (timed)

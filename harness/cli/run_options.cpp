@@ -156,6 +156,7 @@ void settle(Typed& t, const std::string& default_out) {
       a.run = options_from_json(read_run_json(a.out).value("options", nlohmann::json::object()),
                                 a.out + "/run.json");
       a.run.timeout_s = given.timeout_s;
+      a.run.jobs = given.jobs;
       a.run.worker_memory_bytes = given.worker_memory_bytes;
     }
   } else if (a.out.empty()) {

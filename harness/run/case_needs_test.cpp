@@ -40,5 +40,24 @@ TEST(TooLarge, IsSaidBeforeAKernelIsCalled) {
   EXPECT_GT(available_memory_bytes(), int64_t{1} << 27);
 }
 
+TEST(Alone, IsWhatIsLargeOrLong) {
+  const auto alone = [](const std::string& line, int32_t at_once, int64_t gib) {
+    return wants_to_be_alone(parse_scenario(line), 3e7, at_once, gib << 30);
+  };
+  const std::string small = "paged h=4/2 d=64 batch=2q9s20";
+  EXPECT_FALSE(alone(small, 64, 1));
+  const std::string cache = "cache_write h=8 d=128 blocks=100000 batch=2q9s20";
+  EXPECT_FALSE(alone(cache, 2, 64)) << "6.5 GB of operands, twice";
+  EXPECT_TRUE(alone(cache, 2, 32));
+  EXPECT_TRUE(alone(cache, 4, 64));
+  // 38,400 rows of 512 elements, a few hundred bytes each.
+  const std::string results = "paged h=128/1 d=576/512 page=64 layout=mla batch=300q1s150";
+  EXPECT_FALSE(alone(results, 2, 24));
+  EXPECT_TRUE(alone(results, 2, 12));
+  EXPECT_TRUE(alone(results, 6, 24));
+  EXPECT_FALSE(alone("prefill h=2 d=128 batch=1q200s128k", 2, 24));
+  EXPECT_TRUE(alone("prefill h=8 d=128 batch=1q1000s128k", 2, 24)) << "5e11 flops";
+}
+
 }  // namespace
 }  // namespace assay

@@ -48,6 +48,7 @@ class Dispatcher {
   const DeviceInfo& device() const { return ready_.device; }
   const std::string& clock() const { return ready_.clock; }     // as in Ready
   int32_t device_count() const { return ready_.device_count; }  // of the backend on this machine
+  bool on_host() const { return ready_.on_host; }               // its kernels run on the host's processors
   // Rates of the calibration or those measured; nothing before measure_limits().
   const std::optional<MeasuredLimits>& limits() const { return limits_; }
   const std::optional<CalibrationUse>& calibration() const { return ready_.calibration; }

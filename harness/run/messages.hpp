@@ -127,6 +127,7 @@ struct Ready {
   std::string clock;     // where the column sm_clock_mhz comes from, or why it stays empty
   DeviceInfo device;
   int32_t device_count = 0;
+  bool on_host = false;  // kernels run on the host's processors
   std::optional<CalibrationUse> calibration;
   std::vector<KernelInfo> kernels;
 };
@@ -341,11 +342,11 @@ template <>
 struct JsonFields<Ready> {
   using T = Ready;
   static constexpr std::string_view name = "ready";
-  static constexpr auto list =
-      std::tuple(JsonField("backend", &T::backend), JsonField("path", &T::path),
-                 JsonField("no_times", &T::no_times), JsonField("clock", &T::clock),
-                 JsonField("device", &T::device), JsonField("device_count", &T::device_count),
-                 JsonField("calibration", &T::calibration), JsonField("kernels", &T::kernels));
+  static constexpr auto list = std::tuple(
+      JsonField("backend", &T::backend), JsonField("path", &T::path), JsonField("no_times", &T::no_times),
+      JsonField("clock", &T::clock), JsonField("device", &T::device),
+      JsonField("device_count", &T::device_count), JsonField("on_host", &T::on_host),
+      JsonField("calibration", &T::calibration), JsonField("kernels", &T::kernels));
 };
 template <>
 struct JsonFields<Failed> {

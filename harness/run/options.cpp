@@ -63,7 +63,7 @@ struct JsonFields<RunOptions> {
       JsonInlined(&T::rule), JsonField("rows_budget", &T::rows_budget), JsonField("timeout_s", &T::timeout_s),
       JsonField("worker_memory_bytes", &T::worker_memory_bytes), JsonSome("only", &T::only),
       JsonSome("set", &T::set), JsonSince("races", &T::races), JsonSince("stages", &T::stages),
-      JsonSince("until_wrong", &T::until_wrong));
+      JsonSince("until_wrong", &T::until_wrong), JsonSince("jobs", &T::jobs));
 };
 
 nlohmann::json options_json(const RunOptions& o) { return encode(o); }

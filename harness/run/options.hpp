@@ -55,7 +55,10 @@ struct RunOptions {
   std::vector<std::string> caches;  // modes: "cold", "hot", "graph"; used when timed
   StoppingRule rule;                // when timed
   double rows_budget = 3e7;         // row x key x head products of reference per case; more: rows are sampled
-  double timeout_s = 60;            // of one stage of a small case; scaled up with the work
+  // Workers side by side where kernels run on the host, each with one thread, when nothing is timed. 1: one
+  // at a time, with all threads.
+  int32_t jobs = 1;
+  double timeout_s = 60;             // of one stage of a small case; scaled up with the work
   int64_t worker_memory_bytes = -1;  // address space of a worker; -1: 80 % of the machine's memory
 };
 

@@ -29,8 +29,8 @@ struct BackendChoice {
 // InfrastructureError: nothing is installed.
 std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked);
 
-// The command that makes this program a worker of a backend.
-WorkerCommand worker_command(const BackendChoice&, const RunOptions&);
+// The command that makes this program a worker of a backend. threads: 0: as the environment has it.
+WorkerCommand worker_command(const BackendChoice&, const RunOptions&, int32_t threads = 0);
 // The choice once per device asked for, labelled NAME:DEVICE. InputError when the backend has no such device.
 std::vector<BackendChoice> on_devices(const BackendChoice&, const std::vector<std::string>& devices,
                                       int32_t device_count);
@@ -97,9 +97,8 @@ class Sweep {
 
  private:
   struct Arm;
-  struct Work;
-  bool run_together(const std::vector<Work>&, ResultsFolder*, SweepObserver&, const std::atomic<bool>& stop,
-                    std::vector<std::string>& unanswered_kernels) const;
+  class Cases;
+  int32_t jobs() const;  // cases at a time
   void start(int log_fd, const std::atomic<bool>& stop);
   void add_arm(const BackendChoice&, int log_fd);
   const RunOptions options_;

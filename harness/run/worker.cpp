@@ -3,6 +3,7 @@
 #include "harness/run/worker.hpp"
 
 #include <malloc.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cfenv>
@@ -69,6 +70,7 @@ Ready ready_message(const Backend& backend, const assay_device& device,
               {device.name, device.uuid, device.arch, device.multiprocessors, device.memory_bytes,
                device.cache_bytes},
               backend.table()->device_count(),
+              backend.table()->host_memory != 0,
               calibration,
               {}};
   for (const assay_kernel* k : backend.kernels())
@@ -209,6 +211,8 @@ int work(const WorkerArguments& arguments, int fd) {
     if (backend.table()->use_device(arguments.device, error, sizeof error) != ASSAY_OK)
       throw InfrastructureError(
           fmt::format("backend {}: device {} cannot be used: {}", backend.name(), arguments.device, error));
+    // Now that the device was asked: what a library says of it does not depend on who works beside.
+    if (arguments.threads > 0) omp_set_num_threads(arguments.threads);
     const auto calibration = use_calibration(arguments.calibrations, backend, device);
     channel->say(ready_message(backend, device, calibration));
     serve(*channel, backend, device, calibration ? calibration->fingerprint : "defaults");
@@ -232,10 +236,12 @@ int work(const WorkerArguments& arguments, int fd) {
 
 std::optional<WorkerArguments> worker_arguments(int argc, const char* const* argv) {
   if (argc < 3 || std::strcmp(argv[1], "worker") != 0) return std::nullopt;
-  WorkerArguments a{argv[2], 0, {}};
+  WorkerArguments a{argv[2], 0, {}, 0};
   for (int i = 3; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--device") == 0)
       a.device = std::atoi(argv[i + 1]);
+    else if (std::strcmp(argv[i], "--threads") == 0)
+      a.threads = std::atoi(argv[i + 1]);
     else if (std::strcmp(argv[i], "--calibration") == 0)
       a.calibrations.push_back(argv[i + 1]);
     else

@@ -15,8 +15,10 @@ struct WorkerArguments {
   std::string backend;  // path of the library
   int32_t device = 0;
   std::vector<std::string> calibrations;  // files; the first made on a device like this one is used
+  int32_t threads = 0;                    // of OpenMP; 0: as the environment has it
 };
-// `worker LIBRARY [--device N] [--calibration FILE]...`; nothing when these are other arguments.
+// `worker LIBRARY [--device N] [--threads N] [--calibration FILE]...`; nothing when these are other
+// arguments.
 std::optional<WorkerArguments> worker_arguments(int argc, const char* const* argv);
 
 // Serves until the socket closes, in a child of this process, which keeps it (keeper.hpp). Returns the exit

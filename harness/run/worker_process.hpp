@@ -21,7 +21,7 @@ namespace assay {
 
 inline constexpr int kWorkerFd = 3;  // of the socket inside a new worker
 // Of what parent and worker say to each other; told with the secret, and said back.
-inline constexpr int kWorkerSchema = 3;
+inline constexpr int kWorkerSchema = 4;
 
 inline constexpr int64_t kNoLimit = INT64_MAX;  // but what the system sets
 

@@ -98,6 +98,7 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"onebadrow", "passed", ""},  // this line has no row 137
       {"readpast", "crashed", "a read 64 bytes past the end of q"},
       {"restore", "crashed", "a write to byte 0 of k, which is only to be read"},
+      {"beside", "passed", ""},
       {"oneshape", "unsupported", "required another shape"},
       {"seldom", "passed", ""},  // wrong in one call of twenty
       {"kept", "passed", ""},    // the call before was right

@@ -19,7 +19,8 @@ constexpr size_t kCases = 80;
 class Resume : public Program {
  protected:
   std::vector<std::string> words(const std::string& out) const {
-    return {"check", kSuite, "--backend", kFake, "--kernel", "paged_ok_fake", "--out", out, "--quiet"};
+    return {"check", kSuite, "--backend", kFake,    "--kernel", "paged_ok_fake",
+            "--out", out,    "--quiet",   "--jobs", "2"};
   }
   // Starts a run and returns its process.
   pid_t start(std::vector<std::string> args) const {

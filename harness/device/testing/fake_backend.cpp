@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,14 @@ struct assay_plan {
 namespace {
 
 using namespace assay_fake;
+
+// Whether this worker was started with a part of the processors, for other workers to have the rest.
+bool works_beside() {
+  std::ifstream words("/proc/self/cmdline");
+  for (std::string word; std::getline(words, word, '\0');)
+    if (word == "--threads") return true;
+  return false;
+}
 
 int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given, assay_plan* plan,
         char* error, size_t size) {
@@ -88,6 +97,9 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       return ASSAY_OK;
     case Behaviour::kAbort:
       std::abort();
+    case Behaviour::kBeside:
+      if (works_beside()) std::abort();
+      break;
     case Behaviour::kExit:
       std::exit(0);
     case Behaviour::kHang:

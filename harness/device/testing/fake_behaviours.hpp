@@ -70,6 +70,7 @@ enum class Behaviour {
   kElements32,    // offsets in elements wrap at 2^31
   kBytes32,       // offsets in bytes wrap at 2^32
   kCopiesNan,     // O of the last row is the first element behind the last key of request 0
+  kBeside,        // aborts in a worker that has a part of the processors
   kOneShape,      // right, for groups of 4 heads, dimension 128, pages of 16
 };
 
@@ -156,6 +157,7 @@ inline Entry kBehaviours[] = {
     {Behaviour::kOneBadRow, "onebadrow", "one wrong row"},
     {Behaviour::kReadPast, "readpast", "right, and reads 64 bytes behind Q"},
     {Behaviour::kRestore, "restore", "right, and changes K and puts it back"},
+    {Behaviour::kBeside, "beside", "aborts beside other workers"},
     {Behaviour::kOneShape, "oneshape", "right, at one shape"},
     {Behaviour::kNoEmpty, "noempty", "NaN for requests without keys"},
     {Behaviour::kNoEmpty, "noemptysaid", "the same, and says so", ASSAY_CONTRACT_NO_EMPTY_REQUESTS},
