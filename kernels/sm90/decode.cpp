@@ -177,7 +177,8 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.order_declared =
       (cluster > 0 || cuts_evenly(list.all, workers)) && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD;
   // A lane adds two keys of a tile, then lanes, slots of the block and blocks are added.
-  m.row_sum_chain = static_cast<int32_t>(2 * (share + 1) + 3 + 2 * decode_warps(shape) + grid());
+  const int64_t of_warp = cluster > 0 ? (list.most + m.splits - 1) / m.splits : share + 1;  // tiles
+  m.row_sum_chain = static_cast<int32_t>(2 * of_warp + 3 + 2 * decode_warps(shape) + grid());
   m.partial_format = m.partial_lse_format = ASSAY_FP32;
   m.exp_relative_error = 0x1p-22;
   m.exp_instruction = "ex2.approx.ftz";
