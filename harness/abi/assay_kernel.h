@@ -316,7 +316,7 @@ struct assay_kernel {
   int (*run)(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan*, void* stream,
              char* error, size_t error_size);
   uint32_t contracts; /* bits of enum assay_contract; 0: none, the whole of this header holds */
-  /* Of a kernel made of kernels, whose run() enqueues their runs on its stream; 0 and NULL in others. */
+  /* Of a kernel made of kernels, whose run() enqueues theirs, maybe beside each other; else 0 and NULL. */
   int32_t stage_count;
   const assay_stage* stages; /* what stands in each place */
   /* What run() enqueues for the problem, in order, a line "stage: kernel, of what" each. A function of the

@@ -50,9 +50,9 @@ StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, co
   return call;
 }
 
-void gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
-            const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
-            const assay_tensor& k, const assay_tensor& v) {
+StageCall& gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
+                  const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
+                  const assay_tensor& k, const assay_tensor& v) {
   const assay_problem& p = c.problem();
   StageCall& call = c.add("gather", what);
   take_cache(c, call, part.first, part.count);
@@ -63,6 +63,7 @@ void gather(Calls& c, const std::string& what, const Part& part, const std::vect
   call.tensors.dense_k = slice(k, 0, call.problem.rows);
   call.tensors.dense_v = slice(v, 0, call.problem.rows);
   if (k.format != p.k_format || k.format != p.v_format) c.dequant_format = k.format;
+  return call;
 }
 
 void merge(Calls& c, const std::string& what, const Part& part, const Planes& planes, int64_t first,
@@ -140,8 +141,15 @@ void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
   fresh.problem.o_format = p.q_format;
   fresh.tensors.o = entry_of(planes.o, kNew), fresh.tensors.lse = entry_of(planes.lse, kNew);
 
-  const assay_tensor k = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_qk}),
-                     v = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_v});
+  // A chunk is gathered beside attention to the one before and its merge, so there are two rooms for keys.
+  // Merges beside attention as well were no faster: it fills the device, and waits between streams cost.
+  constexpr int32_t kGathers = 1;
+  assay_tensor k[2], v[2];
+  for (int32_t side = 0; side < std::min(chunks, 2); ++side) {
+    k[side] = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_qk});
+    v[side] = c.room(gathered_format(p), {room, p.heads_kv, p.head_dim_v});
+  }
+  std::vector<StageCall*> attended;
   int64_t running = 0;
   for (int32_t chunk = 0; chunk < chunks; ++chunk) {
     std::vector<int32_t> tokens;
@@ -150,10 +158,16 @@ void attend_in_chunks(Calls& c, const Part& part, const ChunkStages& stages) {
       tokens.push_back(static_cast<int32_t>(std::clamp<int64_t>(left, 0, each)));
     }
     const std::string what = "chunk " + std::to_string(chunk) + " of " + std::to_string(chunks);
-    gather(c, what, part, tokens, entry_of(cu, chunk), entry_of(starts, chunk), entry_of(request, chunk), k,
-           v);
-    StageCall& call =
-        attend_dense(c, "context", what, part, tokens, k, v, entry_of(cu, chunk), entry_of(lengths, chunk));
+    const int32_t side = chunk % 2;
+    StageCall& gathered = gather(c, what, part, tokens, entry_of(cu, chunk), entry_of(starts, chunk),
+                                 entry_of(request, chunk), k[side], v[side]);
+    gathered.lane = kGathers;
+    if (chunk == 0) gathered.behind = {&list};
+    if (chunk >= 2) gathered.behind = {attended[chunk - 2]};  // read what stood in the room
+    StageCall& call = attend_dense(c, "context", what, part, tokens, k[side], v[side], entry_of(cu, chunk),
+                                   entry_of(lengths, chunk));
+    call.behind = {&gathered};
+    attended.push_back(&call);
     call.problem.mask = ASSAY_MASK_FULL, call.problem.o_format = p.q_format;
     call.problem.window_right = -1;  // under the step's causal mask it hides nothing, without one it would
     const int64_t to = chunk == 0 ? running : kChunk;

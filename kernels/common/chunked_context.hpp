@@ -22,9 +22,9 @@ StageCall& attend_dense(Calls& c, const char* stage, const std::string& what, co
                         const assay_tensor& cu_kv, const assay_tensor& lengths);
 
 // Cached tokens of a part's requests to dense rows.
-void gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
-            const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
-            const assay_tensor& k, const assay_tensor& v);
+StageCall& gather(Calls& c, const std::string& what, const Part& part, const std::vector<int32_t>& tokens,
+                  const assay_tensor& cu, const assay_tensor& starts, const assay_tensor& request,
+                  const assay_tensor& k, const assay_tensor& v);
 
 // Partial results of rows: planes of O and LSE that lie one behind the other.
 struct Planes {

@@ -78,11 +78,12 @@ assay_tensor rows_first(assay_tensor t, int heads_axis) {
   return t;
 }
 
-StageCall& fresh_keys(Calls& c, const Heads& h, const assay_tensor& o, const assay_tensor& lse) {
+StageCall& fresh_keys(Calls& c, const Heads& h, int32_t lane, const assay_tensor& o,
+                      const assay_tensor& lse) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
   const Part all = everything(c);
-  const StageCall& rows = list_keys(c, "rows", "new keys of all requests", all, 0, p.total_q + p.requests);
+  StageCall& rows = list_keys(c, "rows", "new keys of all requests", all, 0, p.total_q + p.requests);
   const auto dense = [&](const assay_tensor& x) {
     return narrow(slice(x, 0, p.total_q), 1, h.first_kv(h.rank), h.kv());
   };
@@ -90,6 +91,7 @@ StageCall& fresh_keys(Calls& c, const Heads& h, const assay_tensor& o, const ass
                                  {p.q_len, p.q_len + p.requests}, dense(t.dense_k), dense(t.dense_v), t.cu_q,
                                  entry_of(read_only(rows.tensors.out_len), 1));
   take_heads(call, h);
+  rows.lane = call.lane = lane;
   call.problem.o_format = o.format;
   call.tensors.o = o, call.tensors.lse = lse;
   return call;
@@ -101,7 +103,8 @@ void add_calls(Calls& c) {
   const Heads h = check(p);
   if (p.total_q == 0) return;
   add_write(c);
-  c.calls().back().problem.ranks = c.calls().back().problem.interleave = 0;
+  StageCall& write = c.calls().back();
+  write.problem.ranks = write.problem.interleave = 0;
   c.dense_new_keys = ASSAY_REQUEST_ANY;
   const int64_t rows = p.total_q;
   const assay_tensor q = slice(t.q, 0, rows);
@@ -116,13 +119,16 @@ void add_calls(Calls& c) {
     context = context || p.kv_len[r] > p.q_len[r], decodes = decodes && p.q_len[r] <= p.threshold;
   // A run of decodes that is captured serves others, whose context may be as long as any request here.
   if (!context && !decodes) {
-    fresh_keys(c, h, t.o, c.room(ASSAY_FP32, {rows, h.own}));
+    fresh_keys(c, h, 0, t.o, c.room(ASSAY_FP32, {rows, h.own}));
     return;
   }
 
+  // What needs no exchange runs beside those: this rank's write and lengths, and the new keys.
+  constexpr int32_t kHere = 1;
   StageCall& count = c.add("lengths", "contexts of all requests on " + std::to_string(p.ranks) + " ranks");
   count.tensors.kv_len = t.context_len;
   count.tensors.out_len = c.room(ASSAY_INT32, {p.ranks, p.requests});
+  write.lane = count.lane = kHere;
   const assay_tensor lengths = entry_of(read_only(count.tensors.out_len), h.rank);
 
   assay_tensor turned = q;
@@ -146,6 +152,7 @@ void add_calls(Calls& c) {
     return rows_first(all, 0);
   };
   StageCall& call = c.add_bounded("context", "keys here, all heads");
+  call.behind = {&count};
   take_cache(c, call, 0, p.requests);
   std::vector<int32_t> here;
   for (int32_t r = 0; r < p.requests; ++r)
@@ -178,11 +185,12 @@ void add_calls(Calls& c) {
   scatter.tensors.partial_o = read_only(correct.tensors.o);
   scatter.tensors.o = entry_of(heads_o, 0);
 
-  StageCall& fresh = fresh_keys(c, h, entry_of(o, 1), entry_of(lse, 1));
+  StageCall& fresh = fresh_keys(c, h, kHere, entry_of(o, 1), entry_of(lse, 1));
   fresh.problem.has_sinks = 0, fresh.tensors.sinks = assay_tensor{};
 
   merge(c, "context with new keys", everything(c), {o, lse}, 0, 1, 2, t.o, c.room(ASSAY_FP32, {rows, h.own}));
   StageCall& last = c.calls().back();
+  last.behind = {&fresh};
   take_heads(last, h);
   last.problem.has_sinks = p.has_sinks, last.tensors.sinks = t.sinks;
   // A part is rounded where it is made, corrected, and added to those of the other ranks; then merged.

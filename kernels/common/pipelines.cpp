@@ -57,7 +57,7 @@ std::vector<const assay_kernel*> make_steps(const Kit& kit) {
   std::vector<const assay_kernel*> steps;
   for (const auto& [name, pipeline] : kAll)
     steps.push_back(make_composed(pipeline, std::string("step_") + name + "_" + kit.suffix, kit.arch,
-                                  stages_of(*pipeline, kit), kit.check));
+                                  stages_of(*pipeline, kit), kit.streams));
   return steps;
 }
 

@@ -18,7 +18,7 @@ struct Kit {
   std::vector<const assay_kernel*> of_op;
   const assay_kernel* few_rows;        // paged attention where requests have few rows
   const assay_kernel *join, *correct;  // of no op
-  StreamCheck check;                   // may be null
+  const Streams* streams;              // may be null
 };
 
 // A kernel for every place of the pipeline, in their order. std::logic_error where the kit has none.

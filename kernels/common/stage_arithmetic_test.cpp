@@ -6,59 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <string>
 #include <vector>
 
-#include "kernels/common/pipelines.hpp"
+#include "kernels/common/testing/fake_step.hpp"
 
 namespace assay_kernels {
 namespace {
 
-using Declaration = void (*)(const assay_problem&, assay_arithmetic&);
-
-int takes_all(const assay_kernel*, const assay_problem*, const assay_tensors*, const assay_device*, char*,
-              size_t) {
-  return ASSAY_OK;
-}
-
-int declare(const assay_kernel* self, const assay_problem* p, assay_arithmetic* a) {
-  (*static_cast<const Declaration*>(self->context))(*p, *a);
-  return ASSAY_OK;
-}
-
-// A pipeline whose stages that attend declare the same, over requests of so many rows and keys.
-struct Step {
-  Declaration declaration;
-  std::array<assay_kernel, ASSAY_OP_REDUCE + 2> fakes{};  // one of every op, and the joins
-  std::vector<int32_t> q_len, kv_len;
-  assay_problem p{};
-  const assay_kernel* kernel;
-
-  Step(const Pipeline& pipeline, Declaration of_stages, std::vector<int32_t> rows, std::vector<int32_t> keys)
-      : declaration(of_stages), q_len(std::move(rows)), kv_len(std::move(keys)) {
-    Kit kit = {"any", "fake", {}, nullptr, &fakes.back(), &fakes.back(), nullptr};
-    for (size_t op = 0; op < fakes.size(); ++op) {
-      assay_kernel& k = fakes[op];
-      k.struct_size = sizeof k, k.name = "fake", k.op = static_cast<int32_t>(op);
-      k.promises = ASSAY_PROMISE_REPEATABLE | ASSAY_PROMISE_GRAPH, k.context = &declaration;
-      k.supports = takes_all;
-      if (attends(k.op)) k.arithmetic = declare;
-      kit.of_op.push_back(&k);
-    }
-    kit.few_rows = &fakes[ASSAY_OP_PAGED];
-    kernel = make_composed(&pipeline, "step_fake", "any", stages_of(pipeline, kit), nullptr);
-    p.struct_size = sizeof p, p.op = ASSAY_OP_STEP, p.mask = ASSAY_MASK_CAUSAL, p.threshold = 1;
-    p.heads_q = 4, p.heads_kv = 2, p.head_dim_qk = p.head_dim_v = 64, p.page_size = 8;
-    p.q_format = p.k_format = p.v_format = p.o_format = p.source_format = ASSAY_BF16;
-    p.window_left = p.window_right = -1, p.softmax_scale = 0.125f, p.token_budget = 4096;
-    p.requests = static_cast<int32_t>(q_len.size());
-    for (const int32_t n : q_len) p.total_q += n;
-    for (const int32_t n : kv_len) p.total_kv += n;
-    p.rows = p.total_q, p.q_len = q_len.data(), p.kv_len = kv_len.data();
-    p.max_q_len = *std::max_element(q_len.begin(), q_len.end());
-    p.max_kv_len = *std::max_element(kv_len.begin(), kv_len.end());
-  }
+struct Step : FakeStep {
+  using FakeStep::FakeStep;
   assay_arithmetic declared() const {
     assay_arithmetic a = assay_default_arithmetic();
     EXPECT_EQ(kernel->arithmetic(kernel, &p, &a), ASSAY_OK);
@@ -151,7 +107,8 @@ void stored_in_16_bits(const assay_problem& p, assay_arithmetic& a) {
 // Which requests have a chain, unless links hold stored results of their own; none where a window is gathered
 // at once or nothing lies in the cache.
 TEST(StageArithmetic, OfChunksSaysWhoseContextsAreCut) {
-  const auto chained = [](const Pipeline& pipeline, Declaration stages, const std::vector<int32_t>& keys) {
+  const auto chained = [](const Pipeline& pipeline, FakeStep::Declaration stages,
+                          const std::vector<int32_t>& keys) {
     Step step(pipeline, stages, {1, 9, 40}, keys);
     step.p.token_budget = 16;
     return step.declared().chained_requests;

@@ -31,7 +31,7 @@ struct Entry {
   const Pipeline* pipeline;
   std::string name;
   std::vector<assay_stage> stages;
-  StreamCheck check;
+  const Streams* streams;
 };
 const Entry& entry_of(const assay_kernel* self) { return *static_cast<const Entry*>(self->context); }
 
@@ -186,7 +186,7 @@ int with_stages(const assay_kernel* self, const char* name, const assay_stage* s
   if (const int status = replace_stages(self->name, stages, count, fits, all, error, size);
       status != ASSAY_OK)
     return status;
-  *made = make_composed(entry.pipeline, name, self->arch, std::move(all), entry.check);
+  *made = make_composed(entry.pipeline, name, self->arch, std::move(all), entry.streams);
   return ASSAY_OK;
 }
 
@@ -244,8 +244,11 @@ Calls::Calls(const assay_kernel& self, const assay_problem& p, const assay_tenso
 }
 
 Calls::~Calls() {
-  for (StageCall& call : calls_)
+  for (StageCall& call : calls_) {
     if (call.plan != nullptr) call.kernel->free_plan(call.kernel, call.plan);
+    if (call.mark != nullptr) entry_of(&self_).streams->free_mark(call.mark);
+  }
+  if (begin_ != nullptr) entry_of(&self_).streams->free_mark(begin_);
 }
 
 const assay_kernel& Calls::at(const char* stage) const {
@@ -305,30 +308,51 @@ int Calls::plan(char* error, size_t size) {
     const int status = k.plan(&k, &call.problem, &call.tensors, &call.plan, text, sizeof text);
     if (status != ASSAY_OK) return say(status, of_stage(call, text), error, size);
   }
+  const Streams* const streams = entry_of(&self_).streams;
+  if (!placed_ || streams == nullptr) return ASSAY_OK;
+  for (StageCall& call : calls_) {
+    int status = ASSAY_OK;
+    if (call.lane > 0 && begin_ == nullptr) status = streams->make_mark(&begin_, error, size);
+    for (StageCall* before : call.behind)
+      if (status == ASSAY_OK && before->mark == nullptr)
+        status = streams->make_mark(&before->mark, error, size);
+    if (status != ASSAY_OK) return status;
+  }
   return ASSAY_OK;
 }
 
-int Calls::run(void* stream, char* error, size_t size) {
+int Calls::run(void* caller, char* error, size_t size) {
+  const Streams* const streams = entry_of(&self_).streams;
+  bool begun[StageCall::kLanes] = {true};
+  if (begin_ != nullptr)
+    if (const int status = streams->put_mark(begin_, caller, error, size); status != ASSAY_OK) return status;
   for (StageCall& call : calls_) {
     const assay_kernel& k = *call.kernel;
     char text[400] = "";
     int status = ASSAY_OK;
-    if (k.refresh != nullptr)
+    void* stream = caller;
+    if (streams != nullptr && call.lane > 0) status = streams->lane(call.lane, &stream, text, sizeof text);
+    if (bool& on = begun[call.lane]; streams != nullptr && status == ASSAY_OK && !on)
+      on = true, status = streams->follow(stream, begin_, text, sizeof text);
+    for (size_t i = 0; streams != nullptr && status == ASSAY_OK && i < call.behind.size(); ++i)
+      status = streams->follow(stream, call.behind[i]->mark, text, sizeof text);
+    if (status == ASSAY_OK && k.refresh != nullptr)
       status = k.refresh(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
     if (status == ASSAY_OK)
       status = k.run(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
-    if (const StreamCheck check = entry_of(&self_).check; status == ASSAY_OK && check != nullptr)
-      status = check(stream, text, sizeof text);
+    if (status == ASSAY_OK && call.mark != nullptr)
+      status = streams->put_mark(call.mark, stream, text, sizeof text);
+    if (status == ASSAY_OK && streams != nullptr) status = streams->intact(stream, text, sizeof text);
     if (status != ASSAY_OK) return say(status, of_stage(call, text), error, size);
   }
   return ASSAY_OK;
 }
 
 const assay_kernel* make_composed(const Pipeline* pipeline, std::string name, const char* arch,
-                                  std::vector<assay_stage> stages, StreamCheck check) {
+                                  std::vector<assay_stage> stages, const Streams* streams) {
   static std::list<Entry> entries;  // addresses stay
   Entry& e = entries.emplace_back();
-  e.pipeline = pipeline, e.name = std::move(name), e.stages = std::move(stages), e.check = check;
+  e.pipeline = pipeline, e.name = std::move(name), e.stages = std::move(stages), e.streams = streams;
   assay_kernel& k = e.kernel;
   k.struct_size = sizeof k, k.name = e.name.c_str(), k.description = pipeline->description, k.arch = arch;
   k.op = ASSAY_OP_STEP, k.promises = pipeline->promises, k.context = &e;

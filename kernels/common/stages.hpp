@@ -44,6 +44,13 @@ struct StageCall {
   // of the step, the first one first; > 0, what lies between two multiples of so many; kPickedKeys, some.
   static constexpr int32_t kSameKeys = 0, kPickedKeys = -1;
   int32_t keys_from = kSameKeys;
+  // Lane 0 is the caller's stream, others are streams of the library's, 1 to kLanes - 1. Calls of a lane
+  // follow each other in the order of the list, and what the caller enqueued before the step; a call also
+  // follows those of other lanes in `behind`. The caller's has followed all of a lane by the end of the step.
+  static constexpr int32_t kLanes = 2;
+  int32_t lane = 0;
+  std::vector<StageCall*> behind;
+  void* mark = nullptr;  // what others wait for; null where nobody does
 
   // Tokens of each request, and all figures of the problem that follow from them.
   void set_lengths(std::vector<int32_t> q, std::vector<int32_t> kv);
@@ -87,7 +94,7 @@ class Calls {
 
   std::list<StageCall>& calls() { return calls_; }
   int64_t bytes() const { return bytes_; }  // of the workspace
-  int plan(char* error, size_t size);       // of every stage
+  int plan(char* error, size_t size);       // of every stage, and marks for those that others wait for
   int run(void* stream, char* error, size_t size);
 
  private:
@@ -98,6 +105,7 @@ class Calls {
   bool placed_;
   int64_t bytes_ = 0;
   std::list<StageCall> calls_;
+  void* begin_ = nullptr;  // a mark, where there are lanes
 };
 
 // What stands in a place where nobody has put another kernel, of those a kit has (pipelines.hpp).
@@ -145,13 +153,26 @@ struct Pipeline {
   uint32_t takes = 0;         // bits of enum Takes
 };
 
-// After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
-using StreamCheck = int (*)(void* stream, char* error, size_t size);
+// What a library does with streams. No function may be null; where a library has none (a CPU) there is no
+// such struct, and every call runs on the caller's stream.
+struct Streams {
+  // After every stage: whether what it enqueued on a stream that is captured could be recorded; if not, why.
+  int (*intact)(void* stream, char* error, size_t size);
+  // The stream of a lane, of the calling thread's own: the same one each time.
+  int (*lane)(int32_t lane, void** stream, char* error, size_t size);
+  int (*make_mark)(void** mark, char* error, size_t size);
+  void (*free_mark)(void* mark);
+  // Puts the mark behind what was enqueued on the stream so far; again and again, the last place counts.
+  int (*put_mark)(void* mark, void* stream, char* error, size_t size);
+  // What is enqueued on the stream from here on begins behind the mark; also where the mark stands on a
+  // stream that is captured, which then captures this one too.
+  int (*follow)(void* stream, void* mark, char* error, size_t size);
+};
 
 // An entry of op step that lives as long as the process. `stages`: a kernel for every place, in their order
-// (stages_of() of pipelines.hpp). `check` may be null.
+// (stages_of() of pipelines.hpp). `streams` may be null.
 const assay_kernel* make_composed(const Pipeline*, std::string name, const char* arch,
-                                  std::vector<assay_stage> stages, StreamCheck check);
+                                  std::vector<assay_stage> stages, const Streams* streams);
 
 // The pipelines there are.
 extern const Pipeline kUnifiedStep;      // cache_write, then paged over everything

@@ -8,6 +8,9 @@
 #include "harness/abi/assay_kernel.h"
 #include "kernels/dialect/gpu.h"
 
+namespace assay_kernels {
+struct Streams;  // kernels/common/stages.hpp
+}
 namespace assay_gpu {
 
 // Entries of assay_backend that not every library has; the same names and contracts.
@@ -26,11 +29,10 @@ struct Graphs {
   decltype(assay_backend::free_graph) free_graph;
 };
 extern const Graphs kGraphs;  // graphs.cpp; the emulator has its own
-// ASSAY_FAILED with a text where a stream is captured and something was called that cannot be recorded: a
-// wait for the device, an allocation.
+// Why something that was called cannot be recorded on a stream that is captured.
 inline constexpr const char* kBrokenCapture =
     "waits for the device, copies or allocates, which a captured call cannot";
-int capture_intact(void* stream, char* error, size_t size);
+extern const assay_kernels::Streams kStreams;  // graphs.cpp; the emulator has its own
 
 // The kernel itself; under the emulator's checker one that says first what its operands are. For stages of
 // composed kernels that are in no list.

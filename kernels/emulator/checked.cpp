@@ -95,17 +95,18 @@ struct Checked : assay_kernel {
 
 // While a call is captured its launches are kept, and what the checker must know about them with them.
 template <class Work>
-int with_regions(const assay_kernel& k, const assay_problem* p, const assay_tensors* t, const Work& work) {
+int with_regions(const assay_kernel& k, const assay_problem* p, const assay_tensors* t, void* stream,
+                 const Work& work) {
   if (p == nullptr || t == nullptr) return work();
   const int64_t zeroed = k.workspace_zeroed_bytes != nullptr ? k.workspace_zeroed_bytes(&k, p) : 0;
   const auto begin = [regions = regions_of(*t, zeroed)] {
     return check::begin_call(regions), emulatorSuccess;
   };
   const auto end = [] { return check::end_call(), emulatorSuccess; };
-  if (Recording* const list = recording()) {
-    list->push_back(begin);
+  if (Recording* const list = recording(stream)) {
+    list->push_back({begin});
     const int status = work();
-    return list->push_back(end), status;
+    return list->push_back({end}), status;
   }
   begin();
   const int status = work();
@@ -116,13 +117,13 @@ int with_regions(const assay_kernel& k, const assay_problem* p, const assay_tens
 int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
         void* stream, char* error, size_t size) {
   const assay_kernel& k = *static_cast<const Checked*>(self)->original;
-  return with_regions(k, p, t, [&] { return k.run(&k, p, t, plan, stream, error, size); });
+  return with_regions(k, p, t, stream, [&] { return k.run(&k, p, t, plan, stream, error, size); });
 }
 
 int refresh(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
             void* stream, char* error, size_t size) {
   const assay_kernel& k = *static_cast<const Checked*>(self)->original;
-  return with_regions(k, p, t, [&] { return k.refresh(&k, p, t, plan, stream, error, size); });
+  return with_regions(k, p, t, stream, [&] { return k.refresh(&k, p, t, plan, stream, error, size); });
 }
 
 }  // namespace

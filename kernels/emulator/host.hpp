@@ -31,7 +31,7 @@ inline emulatorError emulatorGetLastError() { return emulatorSuccess; }
 namespace gpu {
 
 using Status = emulatorError;
-using Stream = void*;  // everything happens in order, at once
+using Stream = void*;  // null: what is not captured happens in order, at once; others: streams.hpp
 
 namespace emulator {
 
@@ -49,9 +49,13 @@ inline constexpr Device kDevice = kHopper ? Device{"Hopper emulator", 4, 48 << 1
                                       ? Device{"SIMT emulator, 32 lanes", 8, 48 << 10, 163 << 10, 1024}
                                       : Device{"SIMT emulator, 64 lanes", 8, 64 << 10, 64 << 10, 1024};
 
-// What this thread's launches are put into instead of being run, or null: a call that is captured.
-using Recording = std::vector<std::function<Status()>>;
-Recording*& recording();
+// What launches of this thread on the stream are put into instead of being run, or null (streams.hpp).
+struct Recorded {
+  std::function<Status()> launch;  // of a mark and of a wait none
+  void *put = nullptr, *awaited = nullptr;
+};
+using Recording = std::vector<Recorded>;
+Recording* recording(Stream);
 // Blocks of a cluster, which run at the same time (flat: along x alone); early: the launch may begin before
 // the one before it has ended, and waits for it itself (programmatic serialization).
 struct Shape {
@@ -69,7 +73,7 @@ const std::string& last_error();
 // arguments are converted to the kernel's parameter types. dynamic_bytes: see gpu::dynamic_shared.
 template <class... P, class... A>
 Status launch_shaped(const emulator::Shape& shape, void (*kernel)(P...), dim3 grid, dim3 block,
-                     size_t dynamic_bytes, Stream, A&&... arguments) {
+                     size_t dynamic_bytes, Stream stream, A&&... arguments) {
   // One object holds all a thread reads of the host's, as the constant bank does on a device.
   struct Body {
     void (*kernel)(P...);
@@ -82,7 +86,8 @@ Status launch_shaped(const emulator::Shape& shape, void (*kernel)(P...), dim3 gr
     return emulator::run_grid(shape, grid, block, dynamic_bytes, entry, &body, sizeof body,
                               reinterpret_cast<const void*>(kernel));
   };
-  if (emulator::Recording* const list = emulator::recording()) return list->push_back(run), emulatorSuccess;
+  if (emulator::Recording* const list = emulator::recording(stream))
+    return list->push_back({run}), emulatorSuccess;
   return run();
 }
 template <class... P, class... A>

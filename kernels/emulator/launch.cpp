@@ -57,11 +57,6 @@ Block& block_of_this_thread() {
 
 const std::string& last_error() { return error_text; }
 
-Recording*& recording() {
-  static thread_local Recording* list = nullptr;
-  return list;
-}
-
 Status run_grid(const Shape& shape, dim3 grid, dim3 block, size_t dynamic_bytes, void (*entry)(void*),
                 void* arguments, size_t argument_bytes, const void* kernel) {
   static uint32_t serials = 2, previous = 2;  // 0: no block, 1: before all launches

@@ -24,7 +24,7 @@ std::vector<const assay_kernel*> step_kernels(const std::vector<const assay_kern
                             named("paged_split256_gpu"),
                             watched(&kJoinHeads),
                             watched(&kLseCorrect),
-                            capture_intact};
+                            &kStreams};
   // Of the other ops there is one kernel each.
   kit.of_op.insert(kit.of_op.end(), all.begin(), all.end());
   return make_steps(kit);

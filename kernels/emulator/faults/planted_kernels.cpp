@@ -47,13 +47,13 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
     planted = Fault::none;
     return status;
   };
-  gpu::emulator::Recording* const list = gpu::emulator::recording();
+  gpu::emulator::Recording* const list = gpu::emulator::recording(stream);
   const size_t before = list != nullptr ? list->size() : 0;
   const int status =
       with_fault([&] { return kernel.healthy->run(kernel.healthy, p, t, plan, stream, error, size); });
   // What is captured keeps its fault until it runs.
   for (size_t i = before; list != nullptr && i < list->size(); ++i)
-    (*list)[i] = [launch = (*list)[i], with_fault] { return with_fault(launch); };
+    (*list)[i].launch = [launch = (*list)[i].launch, with_fault] { return with_fault(launch); };
   return status;
 }
 
