@@ -16,7 +16,7 @@ using OneOfE4m3 = OneInstance<DecodeCodes::kE4m3>;
 const std::array<int, kMostCluster + 1>& clusters_at_once() {
   static const std::array<int, kMostCluster + 1> count = [] {
     std::array<int, kMostCluster + 1> n{};
-    if (ready_one<OneOf16>() != cudaSuccess) return n;
+    if (ready_one<OneOf16, false>() != cudaSuccess) return n;
     for (int size = 1; size <= kMostCluster; ++size) {
       cudaLaunchAttribute attribute{};
       const cudaLaunchConfig_t config = launch_config({.grid = size,
@@ -25,8 +25,8 @@ const std::array<int, kMostCluster + 1>& clusters_at_once() {
                                                        .stream = {},
                                                        .cluster = size},
                                                       attribute);
-      if (cudaOccupancyMaxActiveClusters(&n[static_cast<size_t>(size)], decode_one<OneOf16>, &config) !=
-          cudaSuccess)
+      if (cudaOccupancyMaxActiveClusters(&n[static_cast<size_t>(size)], decode_one<OneOf16, false>,
+                                         &config) != cudaSuccess)
         n[static_cast<size_t>(size)] = 0;
     }
     return n;
@@ -54,7 +54,10 @@ int32_t decode_cluster(const DecodeShape& shape, int32_t requests, int32_t heads
 }
 
 cudaError_t launch_decode_one(DecodeCall p, const DecodeShape& shape, cudaStream_t stream) {
-  return shape.codes == DecodeCodes::k16 ? launch_one<OneOf16>(p, stream) : launch_one<OneOfE4m3>(p, stream);
+  const bool several = p.requests > 1;
+  if (shape.codes == DecodeCodes::k16)
+    return several ? launch_one<OneOf16, true>(p, stream) : launch_one<OneOf16, false>(p, stream);
+  return several ? launch_one<OneOfE4m3, true>(p, stream) : launch_one<OneOfE4m3, false>(p, stream);
 }
 
 }  // namespace assay_sm90

@@ -52,13 +52,15 @@ __device__ inline int by_cluster(const DecodeCall& p, int x) {
   return p.cluster == 1 ? x : static_cast<int>(__umulhi(x, p.cluster_magic));
 }
 
-template <class I>
+// kSeveral: requests; else there is one, and nothing depends on where its rows begin.
+template <class I, bool kSeveral>
 __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_constant__ DecodeCall p) {
   constexpr int kWarps = I::kWarps, kColumns = I::kColumns;
   unsigned char* const memory = dynamic_memory();
   const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
   const int cluster = p.cluster, head = by_cluster(p, static_cast<int>(blockIdx.x));
-  const int rank = static_cast<int>(blockIdx.x) - head * cluster, request = static_cast<int>(blockIdx.y);
+  const int rank = static_cast<int>(blockIdx.x) - head * cluster,
+            request = kSeveral ? static_cast<int>(blockIdx.y) : 0;
   // Neighbouring tiles go to neighbouring blocks.
   const int worker = warp * cluster + rank, workers = kWarps * cluster;
   const uint32_t ring = shared_address(memory) + warp * I::kRing;
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   // All that depends on nothing. The table may hold anything behind the pages of the request; such numbers
   // are not used.
   Request of;
-  of.first_row = p.requests == 1 ? 0 : __ldg(p.cu_q + request * p.cu_q_stride);
+  of.first_row = kSeveral ? __ldg(p.cu_q + request * p.cu_q_stride) : 0;
   of.rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - of.first_row;
   of.keys = __ldg(p.kv_len + request * p.kv_len_stride);
   const int64_t start = p.indptr != nullptr ? __ldg(p.indptr + request * p.indptr_stride) * p.table_stride
@@ -86,7 +88,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
       guess && lane < kGuessed ? page_number(worker + lane * workers) : 0;  // of the lane's tile of 32
   Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
   // Of one request as many rows as it may have: nothing is waited for.
-  if (const int rows = p.requests == 1 ? p.most_rows : of.rows; rows > 0)
+  if (const int rows = kSeveral ? of.rows : p.most_rows; rows > 0)
     products.fetch_queries(of.first_row, head, rows * p.group);
   // While these are on their way.
   if (thread == 0) {
@@ -217,20 +219,20 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   }
 }
 
-template <class I>
+template <class I, bool kSeveral>
 cudaError_t ready_one() {
   static const cudaError_t ready =
-      cudaFuncSetAttribute(decode_one<I>, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
+      cudaFuncSetAttribute(decode_one<I, kSeveral>, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);
   return ready;
 }
 
-template <class I>
+template <class I, bool kSeveral>
 cudaError_t launch_one(DecodeCall& p, cudaStream_t stream) {
-  if (const cudaError_t bad = ready_one<I>(); bad != cudaSuccess) return bad;
+  if (const cudaError_t bad = ready_one<I, kSeveral>(); bad != cudaSuccess) return bad;
   const auto magic = [](int x) { return static_cast<uint32_t>((uint64_t{1} << 32) / x) + 1; };
   p.cluster_magic = magic(p.cluster), p.worker_magic = magic(p.cluster * I::kWarps);
   p.all_keys = p.window_left < 0 && p.window_right < 0 && p.chunk == 0;
-  return launch_kernel(decode_one<I>,
+  return launch_kernel(decode_one<I, kSeveral>,
                        {.grid = p.heads_kv * p.cluster,
                         .threads = I::kThreads,
                         .bytes = I::kShared,
