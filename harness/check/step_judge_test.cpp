@@ -70,6 +70,14 @@ TEST(StepJudge, KnownAnswersAreReachedInEveryRow) {
   EXPECT_LT(v.rows_checked, v.rows_total);
 }
 
+// Padding has no answer: a batch that is judged whole says so.
+TEST(StepJudge, RowsOfPaddingAreNotCountedAsLeftOut) {
+  const Verdict v = judge(step_faults(), kPlain + " pad=3", "step_right");
+  EXPECT_EQ(v.outcome, Outcome::kPassed) << v.reason;
+  EXPECT_EQ(v.rows_total, 2 * 1 + 2 * 5 + 9);
+  EXPECT_EQ(v.rows_checked, v.rows_total);
+}
+
 TEST(StepJudge, FaultsAreRejected) {
   const struct {
     std::string kernel, line, check;

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/base/globs.hpp"
 #include "harness/cli/run_options.hpp"
@@ -60,8 +61,9 @@ void print_fields(std::span<const std::string> names) {
 void print_requests(const Problem& p) {
   Row row;
   fill_batch(row, p);
-  fmt::print("batch     {} requests ({} decode, {} extend, {} prefill), {} new tokens, {} visible tokens\n",
-             row.requests, row.decodes, row.extends, row.prefills, p.total_q(), p.total_kv());
+  fmt::print("batch     {} ({} decode, {} extend, {} prefill), {}, {}\n", counted(row.requests, "request"),
+             row.decodes, row.extends, row.prefills, counted(p.total_q(), "new token"),
+             counted(p.total_kv(), "visible token"));
   fmt::print("          request   q_len  kv_len  shares\n");
   for (size_t r = 0; r < p.requests.size() && r < kRequestsShown; ++r) {
     const Request& q = p.requests[r];

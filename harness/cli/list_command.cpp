@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/run/case_stream.hpp"
@@ -50,12 +51,12 @@ void print_count(int64_t cases, const CaseStream& stream, bool json) {
                 {"skip_reasons", counts.skip_reasons}});
     return;
   }
-  fmt::print("{} cases from {} lines", cases, counts.lines);
-  if (counts.excluded > 0) fmt::print(", {} combinations excluded", counts.excluded);
+  fmt::print("{} from {}", counted(cases, "case"), counted(counts.lines, "line"));
+  if (counts.excluded > 0) fmt::print(", {} excluded", counted(counts.excluded, "combination"));
   if (stream.aim().sets() && stream.repeated() > 0) fmt::print(", {} repeated", stream.repeated());
   if (contradicted > 0) fmt::print(", {} contradict --set", contradicted);
   if (too_large > 0) fmt::print(", {} left out by --largest", too_large);
-  if (counts.skipped > 0) fmt::print(", {} optional cases skipped", counts.skipped);
+  if (counts.skipped > 0) fmt::print(", {} skipped", counted(counts.skipped, "optional case"));
   fmt::print("\n");
   for (const std::string& reason : counts.skip_reasons) fmt::print("  {}\n", reason);
   if (contradicted > 0) fmt::print("  first {}\n", stream.aim().first());
@@ -121,8 +122,8 @@ int list_command(const RunOptions& options, bool count_only, bool json) {
   if (count_only) print_count(count, cases, json);
   for (const std::string& line : cases.partly_set()) fmt::print(stderr, "{}\n", line);
   if (!count_only && count > 0 && cases.aim().contradicted() > 0)
-    fmt::print(stderr, "{} cases contradict --set, first {}\n", cases.aim().contradicted(),
-               cases.aim().first());
+    fmt::print(stderr, "{} left out for contradicting --set, first {}\n",
+               counted(cases.aim().contradicted(), "case"), cases.aim().first());
   if (count > 0) return kExitOk;
   fmt::print(stderr, "no case: {}\n", cases.why_none());
   return kExitUsage;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/report/tally.hpp"
@@ -23,8 +24,8 @@ int merge_command(const std::vector<std::string>& folders, const std::string& ou
                   const std::vector<std::string>& command) {
   const Merged m = merge(folders, out, command, partial);
   const Tally tally = tally_of(m.rows);
-  fmt::print("{} rows of {} shards\n{}\nresults: {}\n", m.rows.size(), folders.size(), tally_line(tally),
-             m.folder);
+  fmt::print("{} of {}\n{}\nresults: {}\n", counted(static_cast<int64_t>(m.rows.size()), "row"),
+             counted(static_cast<int64_t>(folders.size()), "shard"), tally_line(tally), m.folder);
   const std::string failures = failures_text(m.rows);
   if (!failures.empty()) fmt::print("\n{}", failures);
   if (m.rows.empty()) return kExitUsage;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
 #include "harness/cli/commands.hpp"
@@ -74,28 +75,28 @@ void finish_folder(ResultsFolder& folder, nlohmann::json run, const SweepResult&
 std::vector<std::string> notes(const SweepResult& r, double largest, const std::vector<Row>& rows,
                                const Sweep& sweep) {
   std::vector<std::string> lines;
-  const auto say = [&](int64_t n, const char* what) {
-    if (n > 0) lines.push_back(fmt::format("{} {}", n, what));
+  const auto say = [&](int64_t n, const char* noun, const char* what) {
+    if (n > 0) lines.push_back(counted(n, noun) + " " + what);
   };
-  say(r.counts.skipped, "cases of optional lines skipped:");
+  say(r.counts.skipped, "case", "of optional lines skipped:");
   for (const std::string& reason : r.counts.skip_reasons) lines.push_back("  " + clean_text(reason));
-  say(r.repeated, "lines left out because they occurred before");
+  say(r.repeated, "line", "left out, having occurred before");
   lines.insert(lines.end(), r.partly_set.begin(), r.partly_set.end());
   if (r.contradicted > 0)
-    lines.push_back(fmt::format("{} cases left out: they contradict --set, first {}", r.contradicted,
-                                clean_text(r.first_contradiction)));
+    lines.push_back(fmt::format("{} left out for contradicting --set, first {}",
+                                counted(r.contradicted, "case"), clean_text(r.first_contradiction)));
   if (r.too_large > 0)
-    lines.push_back(
-        fmt::format("{} cases left out: more than {:g} multiply-adds (--largest)", r.too_large, largest));
-  say(r.no_kernel, "cases without a kernel of their op");
-  say(unverified_cases(rows), "cases verified by no kernel: every one refused");
+    lines.push_back(fmt::format("{} left out: more than {:g} multiply-adds (--largest)",
+                                counted(r.too_large, "case"), largest));
+  say(r.no_kernel, "case", "with an op of no kernel");
+  say(unverified_cases(rows), "case", "verified by no kernel: every one refused");
   int64_t unsteady = 0;
   for (const Row& row : rows) unsteady += row.steady == "no";
-  say(unsteady, "rows timed before times and clock were steady (raise --steady)");
+  say(unsteady, "row", "timed before times and clock were steady (raise --steady)");
   int64_t sampled = 0;
   for (const Row& row : rows) sampled += row.rows_checked > 0 && row.rows_checked < row.rows_total;
-  say(sampled,
-      "rows judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
+  say(sampled, "row",
+      "judged on a sample of query rows (columns rows_checked and rows_total; raise --rows-budget)");
   for (const std::string& kernel : r.unanswered) lines.push_back("no row (a bug of assay): " + kernel);
   for (const std::string& line : r.unexplained)
     lines.push_back("a worker ended and no kernel repeats it alone: " + clean_text(line));
@@ -162,8 +163,8 @@ std::string against_before(const RunArguments& a, const std::vector<Row>& rows) 
       ++(found->second == "passed" ? passed : other);
   }
   return fmt::format(
-      "of {} rows of {}: {} pass now, {} as before, {} with another outcome{}", a.before.size(),
-      clean_text(a.before_folder), passed, same, other,
+      "of {} of {}: {} pass now, {} as before, {} with another outcome{}",
+      counted(static_cast<int64_t>(a.before.size()), "row"), clean_text(a.before_folder), passed, same, other,
       missing > 0 ? fmt::format(", {} not run (their kernel is not there, or the run was stopped)", missing)
                   : "");
 }
@@ -238,8 +239,8 @@ int run_command(const RunArguments& a) {
                a.out, clean_text(folder->repaired().substr(0, 120)));
 
   if (folder && folder->taken_back() > 0)
-    fmt::print(stderr, "{} rows that ended for want of memory, or because assay failed, are run again\n",
-               folder->taken_back());
+    fmt::print(stderr, "run again, having ended for want of memory or because assay failed: {}\n",
+               counted(folder->taken_back(), "row"));
 
   Progress progress(a.quiet, a.color);
   Collector collector(progress);

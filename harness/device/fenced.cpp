@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// See fenced.hpp. The signal handler only writes a text and lets the fault happen again: what a kernel was
-// doing cannot be gone on with, and whoever watches the process reports its end with that text.
+// See fenced.hpp.
 #include "harness/device/fenced.hpp"
 
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "harness/device/fault_watch.hpp"
 #include "harness/device/staging.hpp"
 #include "harness/ops/op.hpp"
 
@@ -55,69 +53,13 @@ class Fence {
   void close() const {
     if (!output_) mprotect(base_ + page_, static_cast<size_t>(whole_ - 2 * page_), PROT_READ);
   }
-  // What an access at this address did; false when it lies elsewhere.
-  bool describe(const void* address, bool write, char* text, size_t size) const {
-    const auto* at = static_cast<const std::byte*>(address);
-    if (base_ == nullptr || at < base_ || at >= base_ + whole_) return false;
-    const char* what = write ? "a write" : "a read";
-    const int64_t offset = at - payload_;
-    if (offset >= bytes_)
-      std::snprintf(text, size, "%s %lld bytes past the end of %s\n", what,
-                    static_cast<long long>(offset - bytes_), name_.c_str());
-    else if (offset < 0)
-      std::snprintf(text, size, "%s %lld bytes before the start of %s\n", what,
-                    static_cast<long long>(-offset), name_.c_str());
-    else
-      std::snprintf(text, size, "%s to byte %lld of %s, which is only to be read\n", what,
-                    static_cast<long long>(offset), name_.c_str());
-    return true;
-  }
+  WatchedMemory watched() const { return {name_, payload_, bytes_, base_, base_ + whole_}; }
 
  private:
   std::string name_;
   int64_t bytes_, page_ = 4096, whole_ = 0;
   bool output_;
   std::byte *base_ = nullptr, *payload_ = nullptr;
-};
-
-using Fences = std::vector<std::unique_ptr<Fence>>;
-const Fences* watched = nullptr;
-
-void on_fault(int signal, siginfo_t* info, void* context) {
-  bool write = false;
-#if defined(__x86_64__)
-  write = (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-#else
-  (void)context;
-#endif
-  char text[200] = "";
-  if (watched != nullptr)
-    for (const auto& fence : *watched)
-      if (fence->describe(info->si_addr, write, text, sizeof text)) {
-        (void)!::write(STDERR_FILENO, text, std::strlen(text));
-        break;
-      }
-  ::signal(signal, SIG_DFL);  // and the access comes again
-}
-
-// The handler, as long as it lives.
-class Watch {
- public:
-  explicit Watch(const Fences& fences) {
-    watched = &fences;
-    struct sigaction action {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO;
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~Watch() {
-    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-    watched = nullptr;
-  }
-
- private:
-  static constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-  struct sigaction before_[std::size(kSignals)] = {};
 };
 
 }  // namespace
@@ -138,7 +80,7 @@ CallResult fenced_call(const Backend& backend, const assay_kernel& kernel, const
     if (const GuardedBuffer& buffer = inputs.buffers[i];
         buffer.raw() != nullptr && is_output(inputs.problem, static_cast<Operand>(i)))
       if (const int at = set.containing(buffer.raw()); at >= 0) output[static_cast<size_t>(at)] = true;
-  Fences fences;
+  std::vector<std::unique_ptr<Fence>> fences;
   for (int i = 0; i < set.count(); ++i) {
     fences.push_back(std::make_unique<Fence>(set.name(i), set[i].bytes(), output[static_cast<size_t>(i)],
                                              set[i].payload()));
@@ -165,8 +107,9 @@ CallResult fenced_call(const Backend& backend, const assay_kernel& kernel, const
     tensors.workspace.role =
         workspace.zeroed_bytes > 0 || workspace.refreshed ? ASSAY_ROLE_IN_OUT : ASSAY_ROLE_OUT;
   }
-  for (const auto& fence : fences) fence->close();
-  const Watch watch(fences);
+  std::vector<WatchedMemory> places;
+  for (const auto& fence : fences) fence->close(), places.push_back(fence->watched());
+  const FaultWatch watch(places);
   assay_plan* plan = nullptr;
   CallResult r = call_plan(backend, kernel, problem, &tensors, &plan);
   if (r.ok()) r = call_run(backend, kernel, problem, &tensors, plan);

@@ -36,6 +36,16 @@ std::vector<uint64_t> codes(const Inputs& inputs, Operand operand) {
 
 class OpInputs : public ::testing::TestWithParam<std::string_view> {};
 
+// What harness/abi/README.md promises to readers of small vectors.
+TEST_P(OpInputs, OperandsOfOneAxisLieDense) {
+  Problem p = make_problem(parse_scenario(GetParam()));
+  p.strided = {.q = true, .kv = true, .out = true, .table = true, .scales = true, .last = true};
+  for (int i = 0; i < kOperandCount; ++i) {
+    const TensorLayout t = operand_layout(p, static_cast<Operand>(i));
+    if (t.rank == 1) EXPECT_EQ(t.stride[0], 1) << operand_name(static_cast<Operand>(i));
+  }
+}
+
 TEST_P(OpInputs, FollowTheRoles) {
   const Problem p = make_problem(parse_scenario(GetParam()));
   Inputs inputs = build_inputs(p);

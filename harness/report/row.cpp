@@ -86,13 +86,14 @@ constexpr RowField kFields[] = {
     {"o_ratio", "",
      "Largest error of an output element over its own bound (all tiers together); above 1 is wrong.",
      &Row::o_ratio},
-    {"lse_max_error", "", "Largest absolute error of a log-sum-exp value.", &Row::lse_max_error},
+    {"lse_max_error", "", "Largest absolute error of what lse_ratio is of.", &Row::lse_max_error},
     {"lse_ratio", "",
-     "Largest error of a log-sum-exp value (of a scale, in ops that write scales) over its own bound; above "
-     "1 is wrong.",
+     "Largest error over its own bound of a log-sum-exp value; of a scale in ops that write scales, of an "
+     "element of the written cache in op step, which has no log-sum-exp. Above 1 is wrong.",
      &Row::lse_ratio},
     {"o_where", "", "Where o_ratio sits: request/row/head/dim.", &Row::o_where},
-    {"lse_where", "", "Where lse_ratio sits: request/row/head.", &Row::lse_where},
+    {"lse_where", "", "Where lse_ratio sits: request/row/head, in op step with the dimension.",
+     &Row::lse_where},
     {"check", "",
      "The check that decided an outcome other than passed, such as tier R, lse D, guards, repeatable.",
      &Row::check},
@@ -103,7 +104,8 @@ constexpr RowField kFields[] = {
      &Row::o_ratio_unrounded},
     {"o_median_unrounded", "", "Median of the same; 0 where rounding alone explains most elements.",
      &Row::o_median_unrounded},
-    {"lse_median_ratio", "", "Median log-sum-exp error over its own bound.", &Row::lse_median_ratio},
+    {"lse_median_ratio", "", "Median error over its own bound of what lse_ratio is of.",
+     &Row::lse_median_ratio},
     {"p_declined", "", "Rows x heads where the probabilistic bound found that it does not apply.",
      &Row::p_declined},
     {"r_applied", "", "Rows x heads where the rounding of P was replayed.", &Row::r_applied},
@@ -113,7 +115,8 @@ constexpr RowField kFields[] = {
      "worst cases where the deterministic bound alone applies.",
      &Row::o_mostly},
     {"lse_mostly", "",
-     "The same of the log-sum-exp values: scores, exponentials, merge of parts, row sum, rounding of P, "
+     "The same of the log-sum-exp values, which op step has inside only: scores, exponentials, merge of "
+     "parts, row sum, rounding of P, "
      "logarithm, or worst cases.",
      &Row::lse_mostly},
     {"aggregate_ratio", "",
@@ -146,7 +149,8 @@ constexpr RowField kFields[] = {
     {"repeat", "", "Shell command that runs this case with this kernel again, with the options of the run.",
      &Row::repeat},
     {"rows_checked", "rows", "Query rows compared with the reference.", &Row::rows_checked},
-    {"rows_total", "rows", "Query rows of the case; more than rows_checked when rows were sampled.",
+    {"rows_total", "rows",
+     "Query rows of the case, without padding; more than rows_checked when rows were sampled.",
      &Row::rows_total},
     {"rows_surveyed", "rows",
      "Of the rows beyond rows_checked, those compared in the heads of one KV head; what stood out was "

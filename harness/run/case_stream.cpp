@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/ops/work.hpp"
@@ -80,8 +81,8 @@ std::optional<RunCase> CaseStream::next() {
 std::vector<std::string> CaseStream::partly_set() const {
   std::vector<std::string> lines;
   for (const auto& [what, count] : partly_set_)
-    lines.push_back(fmt::format("{} cases of {} have no field {}, which --set cannot give them", count,
-                                op_of(what.first).name, what.second));
+    lines.push_back(fmt::format("no field {} in {} of {}: --set cannot give it", what.second,
+                                counted(count, "case"), op_of(what.first).name));
   return lines;
 }
 

@@ -11,6 +11,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/device/fault_watch.hpp"
 #include "harness/report/tally.hpp"
 #include "harness/report/text.hpp"
 #include "harness/run/case_runner.hpp"
@@ -23,6 +24,7 @@ namespace {
 using Kind = WorkerProcess::Event::Kind;
 
 constexpr int64_t kLogBytes = 64 << 20;
+constexpr size_t kMostQuoted = 200;  // bytes of a line that a kernel printed
 
 // Text of the stage for reasons: "while running paged_x", "while timing paged_x (hot)".
 std::string doing(const std::string& stage, const std::string& kernel) {
@@ -98,11 +100,18 @@ std::string Dispatcher::log_tail() const {
   const int64_t from = std::max<int64_t>(log_start_, s.st_size - static_cast<int64_t>(sizeof text));
   const ssize_t n = pread(log_fd_, text, sizeof text, from);
   if (n <= 0) return "";
-  std::string tail(text, static_cast<size_t>(n));
-  while (!tail.empty() && (tail.back() == '\n' || tail.back() == '\r')) tail.pop_back();
-  tail.erase(0, tail.rfind('\n') == std::string::npos ? 0 : tail.rfind('\n') + 1);
-  if (tail.size() > 200) tail = "..." + tail.substr(tail.size() - 200);
-  return tail.empty() ? "" : "; it last printed: " + clean_text(tail);
+  std::string_view tail(text, static_cast<size_t>(n));
+  const auto last_line = [&] {
+    tail = tail.substr(0, tail.find_last_not_of("\r\n") + 1);
+    const size_t end = tail.rfind('\n');
+    const std::string_view line = tail.substr(end == std::string_view::npos ? 0 : end + 1);
+    tail = tail.substr(0, end == std::string_view::npos ? 0 : end);
+    return line.size() > kMostQuoted ? "..." + std::string(line.substr(line.size() - kMostQuoted))
+                                     : std::string(line);
+  };
+  std::string said, line = last_line();
+  if (line.starts_with(kFaultMark)) said = "; " + line.substr(kFaultMark.size()), line = last_line();
+  return clean_text(said + (line.empty() ? "" : "; it last printed: " + line));
 }
 
 namespace {

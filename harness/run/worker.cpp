@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -252,6 +253,8 @@ std::optional<WorkerArguments> worker_arguments(int argc, const char* const* arg
 }
 
 int worker_main(const WorkerArguments& arguments, int fd) {
+  // What a kernel printed before it died is then in the log.
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   return keep(fd, [&] { return work(arguments, fd); });
 }
 

@@ -26,6 +26,8 @@ class AttentionExpectation final : public Expectation {
   bool has_dear_bounds() const override { return true; }
   void survey(RunOutputs&) override;
   bool leaves_open() override;
+  // Rows of padding have no answer to be compared with.
+  int64_t rows_total() const override { return inputs_.problem.total_q(); }
   void describe(Verdict&) const override;
   Objection examine(const Trial&, Verdict&) override;
   Objection distrust(const RunOutputs&) const override;

@@ -85,6 +85,7 @@ class StepExpectation final : public Expectation {
   const char* value_name() const override { return "O"; }
   const char* mark_name() const override { return "cache"; }
   bool marks_explain_values() const override { return true; }
+  int64_t rows_total() const override { return attention_.rows_total(); }
   std::string impossible(const assay_arithmetic& a) const override {
     if ((a.dense_new_keys & ~ASSAY_REQUEST_ANY) != 0)
       return fmt::format("dense_new_keys is {}, bits of enum assay_request_class are 1 to 7",

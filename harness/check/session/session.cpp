@@ -59,14 +59,16 @@ Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inp
     : backend_(backend),
       kernel_(kernel),
       inputs_(met(inputs, kernel)),
-      device_case_(backend, inputs, call_workspace(kernel, inputs.view->get())) {}
+      device_case_(backend, inputs, call_workspace(kernel, inputs.view->get())),
+      places_(watched_operands(backend, inputs, *device_case_.tensors())) {}
 
 Session::Session(const Backend& backend, const assay_kernel& kernel, Inputs& inputs,
                  std::shared_ptr<DeviceBuffers> buffers)
     : backend_(backend),
       kernel_(kernel),
       inputs_(met(inputs, kernel)),
-      device_case_(backend, std::move(buffers), inputs, call_workspace(kernel, inputs.view->get())) {}
+      device_case_(backend, std::move(buffers), inputs, call_workspace(kernel, inputs.view->get())),
+      places_(watched_operands(backend, inputs, *device_case_.tensors())) {}
 
 Session::~Session() {
   call_free_graph(backend_, graph_);
@@ -81,18 +83,22 @@ CallResult Session::supports(const assay_kernel& kernel, Inputs& inputs, const a
 }
 
 CallResult Session::plan() {
+  const FaultWatch watch(places_);
   return call_plan(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), &plan_);
 }
 
 CallResult Session::run() {
+  const FaultWatch watch(places_);
   return call_run(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
 }
 
 CallResult Session::refresh() {
+  const FaultWatch watch(places_);
   return call_refresh(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
 }
 
 CallResult Session::run_again() {
+  const FaultWatch watch(places_);
   return call_run_again(backend_, kernel_, inputs_.view->get(), device_case_.tensors(), plan_);
 }
 

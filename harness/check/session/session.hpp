@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/device/backend.hpp"
+#include "harness/device/fault_watch.hpp"
 
 namespace assay {
 
@@ -81,6 +82,7 @@ class Session {
   const assay_kernel& kernel_;
   Inputs& inputs_;
   DeviceCase device_case_;
+  std::vector<WatchedMemory> places_;  // of the operands, where a kernel takes the memory of this process
   assay_plan* plan_ = nullptr;
   assay_graph* graph_ = nullptr;
 };

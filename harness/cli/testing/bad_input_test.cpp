@@ -314,10 +314,10 @@ TEST_F(BadInput, SetFieldsThatALineCannotHave) {
     const Output o = run({command, "merge_states h=4 d=64 batch=1q1", "--set", "page=32 workers=2 d=32"});
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out, HasSubstr("merge_states h=4 d=32 batch=1q1"));
-    EXPECT_THAT(o.err, HasSubstr("1 cases of merge_states have no field page, workers"));
+    EXPECT_THAT(o.err, HasSubstr("no field page, workers in 1 case of merge_states"));
   }
   const Output check = run({"check", kLine, "--backend", "cpu", "--kernel", "*naive*", "--set", "workers=2"});
-  EXPECT_THAT(check.out, HasSubstr("1 cases of paged have no field workers"));
+  EXPECT_THAT(check.out, HasSubstr("no field workers in 1 case of paged"));
 }
 
 }  // namespace

@@ -96,6 +96,12 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"refreshout", "wrong", "refresh writes what only a run may"},
       {"eatsrefresh", "wrong", "after one refresh"},
       {"onebadrow", "passed", ""},  // this line has no row 137
+      {"wildread", "crashed", ", the nearest operand"},
+      {"nullread", "crashed",
+       "SIGSEGV while running paged_nullread_fake; a read 24 bytes from a null pointer"},
+      {"wildaddress", "crashed", "an access to an address that no memory can have"},
+      {"lastwords", "crashed",
+       "SIGABRT while running paged_lastwords_fake; it last printed: last words: no tile of 7 rows"},
       {"readpast", "crashed", "a read 64 bytes past the end of q"},
       {"restore", "crashed", "a write to byte 0 of k, which is only to be read"},
       {"beside", "passed", ""},
@@ -193,7 +199,15 @@ TEST_F(Misbehaving, NothingVerifiedIsNotGreen) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("nothing was verified"), HasSubstr("_fake: "))) << "and says why";
   const Output other = fake({"check", "prefill h=4/2 d=64 batch=1q8", "--kernel", "paged_ok_fake"});
   EXPECT_EQ(other.code, 1);
-  EXPECT_THAT(other.out, HasSubstr("without a kernel of their op"));
+  EXPECT_THAT(other.out, HasSubstr("1 case with an op of no kernel"));
+}
+
+TEST_F(Misbehaving, RowsJudgedInPartAreCountedInWords) {
+  const Output one =
+      fake({"check", "paged h=4/2 d=64 batch=1q40s90", "--kernel", "paged_ok_fake", "--rows-budget", "100"});
+  EXPECT_THAT(one.out, HasSubstr("1 row judged on a sample of query rows"));
+  const Output none = fake({"check", kLine, "--kernel", "paged_ok_fake"});
+  EXPECT_THAT(none.out, Not(HasSubstr("judged on a sample")));
 }
 
 class Commands : public Program {};
@@ -354,7 +368,7 @@ TEST_F(Commands, KernelsSayWhatTheyDeclare) {
 TEST_F(Commands, RepeatedLinesRunOnceAndPlainOutputHasNoEscapes) {
   const Output o = fake({"check", kLine, kLine, "--kernel", "paged_nan_fake"});
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("1 lines left out"), HasSubstr("0 passed, 1 wrong")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("1 line left out"), HasSubstr("0 passed, 1 wrong")));
   EXPECT_THAT(o.out + o.err, Not(HasSubstr("\033")));
   EXPECT_THAT(fake({"check", kLine, "--kernel", "paged_nan_fake", "--color", "always"}).out,
               HasSubstr("\033["));

@@ -4,6 +4,8 @@
 // plain double-precision attention over the tensors (dense prefill; NHD or HND cache with a block table;
 // causal, full and window masks; bf16, fp16, fp32 without scales). To add a behaviour: its enumerator and
 // row in fake_behaviours.hpp, one case in run() (or in the door it concerns). A kernel's row is its context.
+#include <sys/mman.h>
+
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -95,6 +97,21 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
     case Behaviour::kSegfault:
       raise(SIGSEGV);
       return ASSAY_OK;
+    case Behaviour::kWildRead: {
+      auto page = (reinterpret_cast<uintptr_t>(end_of(ts.q, bytes_of(ts.q.format))) | 4095) + 1;
+      while (msync(reinterpret_cast<void*>(page), 4096, MS_ASYNC) == 0) page += 4096;
+      static_cast<void>(*reinterpret_cast<volatile char*>(page));
+      return ASSAY_OK;
+    }
+    case Behaviour::kNullRead:
+    case Behaviour::kWildAddress: {
+      volatile uintptr_t address = behaviour == Behaviour::kNullRead ? 24 : uintptr_t{1} << 62;
+      static_cast<void>(*reinterpret_cast<volatile char*>(address));
+      return ASSAY_OK;
+    }
+    case Behaviour::kLastWords:
+      std::printf("last words: no tile of 7 rows\n");
+      std::abort();
     case Behaviour::kAbort:
       std::abort();
     case Behaviour::kBeside:

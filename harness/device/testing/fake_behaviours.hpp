@@ -71,6 +71,10 @@ enum class Behaviour {
   kBytes32,       // offsets in bytes wrap at 2^32
   kCopiesNan,     // O of the last row is the first element behind the last key of request 0
   kBeside,        // aborts in a worker that has a part of the processors
+  kWildRead,      // reads the first page behind Q that is nobody's
+  kNullRead,      // reads through a null pointer
+  kWildAddress,   // reads at an address that cannot be
+  kLastWords,     // prints, and aborts before the line is written out
   kOneShape,      // right, for groups of 4 heads, dimension 128, pages of 16
 };
 
@@ -155,6 +159,10 @@ inline Entry kBehaviours[] = {
     {Behaviour::kRefreshOut, "refreshout", "writes O in refresh"},
     {Behaviour::kEatsRefresh, "eatsrefresh", "destroys what refresh left"},
     {Behaviour::kOneBadRow, "onebadrow", "one wrong row"},
+    {Behaviour::kWildRead, "wildread", "reads the first page behind Q that is nobody's"},
+    {Behaviour::kNullRead, "nullread", "reads 24 bytes from a null pointer"},
+    {Behaviour::kWildAddress, "wildaddress", "reads at an address that no memory can have"},
+    {Behaviour::kLastWords, "lastwords", "prints to stdout, does not flush, and aborts"},
     {Behaviour::kReadPast, "readpast", "right, and reads 64 bytes behind Q"},
     {Behaviour::kRestore, "restore", "right, and changes K and puts it back"},
     {Behaviour::kBeside, "beside", "aborts beside other workers"},
