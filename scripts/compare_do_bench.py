@@ -5,9 +5,9 @@
 Usage: compare_do_bench.py ASSAY LIBRARY KERNEL [--lengths N,...] [--masks full,causal] [--rounds R] [--held SECONDS]
 
 KERNEL is one for prefill. A round is a run of `assay bench` in a process of its own and two of do_bench here: as it is by default (25 ms
-of warm-up, 100 ms of calls), and asked for SECONDS of calls, of which the last third counts. Only the latter is in the state that assay waits for
+of warm-up, 100 ms of calls), and asked for SECONDS of calls, of which the last half counts (a device at its limit of power swings about once a second). Only the latter is in the state that assay waits for
 where the arithmetic is the limit: a device meets its limit of power late, and do_bench warms up without overwriting the cache in between, which draws
-more power than what is measured then. A process of its own reads clock and power meanwhile (of the last third of each); assay says its own clock.
+more power than what is measured then. A process of its own reads clock and power meanwhile (of the last half of each); assay says its own clock.
 Medians in us, clocks in MHz, power in W; "ratio": assay's median over that of the held calls. At the end of a length: medians of the rounds, the
 least and the largest of each, and how many of assay's intervals hold the median that do_bench said in the same round.
 Needs torch, triton, pynvml and a GPU; nothing else of the project does.
@@ -112,10 +112,10 @@ def main():
     _library, kernel = load_kernel(options.library, options.kernel)
 
     def timed(call, **how):
-        """Times of do_bench, of all that it was asked for, and when their last third began and ended."""
+        """Times of do_bench, of all that it was asked for, and when their last half began and ended."""
         times = [1e3 * t for t in do_bench(call, return_mode="all", **how)]
         end = time.time()
-        return times, end - how.get("rep", 100) / 3e3, end
+        return times, end - how.get("rep", 100) / 2e3, end
 
     with tempfile.TemporaryDirectory() as folder:
         clock = Watched(f"GPU-{torch.cuda.get_device_properties(0).uuid}", folder)
@@ -132,7 +132,7 @@ def main():
                     short, *when = timed(call)
                     short, (short_mhz, short_watts) = statistics.median(short), clock.between(*when)
                     held, *when = timed(call, rep=1000 * options.held)
-                    held, (mhz, watts) = statistics.median(held[2 * len(held) // 3:]), clock.between(*when)
+                    held, (mhz, watts) = statistics.median(held[len(held) // 2:]), clock.between(*when)
                     kept.append(Round(short, held, ours, low, high, mhz, ours_mhz))
                     print(f"1q{n:<6}{mask:8}{short:10.2f}{short_mhz:6.0f}{short_watts:5.0f}{held:10.2f}{mhz:6.0f}{watts:5.0f}{ours:10.2f}{low:10.2f}{high:10.2f}"
                           f"{ours_mhz:6.0f}{ours / held:7.3f}", flush=True)

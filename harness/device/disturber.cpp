@@ -39,15 +39,18 @@ void require(int status, const char* error) {
 
 }  // namespace
 
+Disturber::Disturber(const assay_disturber& table) : table_(&table) {
+  for (int32_t kind = 0; kind < ASSAY_DISTURBANCE_COUNT; ++kind)
+    if (table.kinds >> kind & 1) kinds_.push_back(kind);
+}
+
 std::optional<Disturber> Disturber::open(const Backend& backend, const assay_device& device,
                                          std::string* why) {
-  Disturber d;
-  d.table_ = exported_by(backend);
-  if (d.table_ == nullptr)
-    if (const auto other = installed_for(backend, device)) d.table_ = exported_by(*other);
-  for (int32_t kind = 0; d.table_ != nullptr && kind < ASSAY_DISTURBANCE_COUNT; ++kind)
-    if (d.table_->kinds >> kind & 1) d.kinds_.push_back(kind);
-  if (!d.kinds_.empty()) return d;
+  const assay_disturber* table = exported_by(backend);
+  if (table == nullptr)
+    if (const auto other = installed_for(backend, device)) table = exported_by(*other);
+  if (table != nullptr)
+    if (Disturber d(*table); !d.kinds_.empty()) return d;
   *why = fmt::format(
       "required: a disturbance beside the kernel, supported: libraries that export assay_disturber_open, or "
       "an installed backend for the same device, missing: both for {} on {}",

@@ -16,6 +16,8 @@ namespace assay {
 
 class Disturber {
  public:
+  // The table stays with the caller.
+  explicit Disturber(const assay_disturber&);
   // Nothing where neither has one; `why` says so then.
   static std::optional<Disturber> open(const Backend&, const assay_device&, std::string* why);
   // Of enum assay_disturbance, in that order; at least one.
@@ -25,7 +27,7 @@ class Disturber {
   void end() const;
 
  private:
-  const assay_disturber* table_ = nullptr;
+  const assay_disturber* table_;
   std::vector<int32_t> kinds_;
 };
 

@@ -199,12 +199,14 @@ Timing measure(const std::function<TimedSample()>& sample, const StoppingRule& r
       sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), s.us), s.us);
     }
     const auto n = static_cast<int64_t>(sorted.size());
-    if (!s.dropped && n >= next_look) {
+    // Not before it may end: a device at its limit of power would rest meanwhile, and take less for what
+    // follows.
+    if (!s.dropped && n >= next_look && s.at_s >= least_seconds) {
       next_look = n + std::max<int64_t>(1, n / 50);  // the rank costs n logarithms: not after every sample
       Timing t;
       fill_summary(sorted, in_order, t);
       // False of NaN.
-      if (t.high_us - t.low_us <= rule.relative_width * t.median_us && s.at_s >= least_seconds) {
+      if (t.high_us - t.low_us <= rule.relative_width * t.median_us) {
         stop = StopReason::kConfident;
         break;
       }

@@ -42,10 +42,10 @@ constexpr int64_t kDirtyBytes = int64_t{256} << 20, kDirtyCaches = 4;
 constexpr double kHostAtLeastUs = 2000, kHostTimes = 5, kHostSlack = 1.05, kHostSlackUs = 50;
 constexpr int kHostAsked = 3;  // a host that was elsewhere for milliseconds once is no objection
 
-// Calls in a row last so long: a device that rests for tenths of a millisecond in between is at work all the
-// same, and looks at results come often enough.
-constexpr double kRowUs = 20000;
-constexpr int64_t kMostInARow = 64;
+// Calls in a row last so long: behind each row a device rests for tenths of a millisecond, less than half a
+// hundredth of that, and looks at results come often enough.
+constexpr double kRowUs = 60000;
+constexpr int64_t kMostInARow = 256;
 
 void check_number(double us) {
   if (!(us > 0) || std::isinf(us))

@@ -54,25 +54,16 @@ gpu::Stream arriving_stream() {
 // Changes on their way to the device: in memory that it reads by itself, so that the copies are the stream's.
 class Staging {
  public:
-  // Copies of what `count` changes hold, one behind the other; nullptr where there is no room.
-  const std::byte* hold(const assay_change* changes, int32_t count) {
-    size_t bytes = 0;
-    for (int32_t i = 0; i < count; ++i) bytes += static_cast<size_t>(changes[i].bytes);
-    if (bytes > memory_.size()) {
-      if (!memory_.empty()) (void)GPU_API(HostUnregister)(memory_.data());
-      memory_.assign(2 * bytes, std::byte{});
-      if (GPU_API(HostRegister)(memory_.data(), memory_.size(), 0) != GPU_API(Success)) {
-        memory_.clear();
-        return nullptr;
-      }
-    }
-    std::byte* to = memory_.data();
-    for (int32_t i = 0; i < count; ++i) {
-      std::memcpy(to, changes[i].from, static_cast<size_t>(changes[i].bytes));
-      to += changes[i].bytes;
-    }
-    return memory_.data();
+  // False where there is no room for so many bytes. What was held is gone.
+  bool make_room(size_t bytes) {
+    if (bytes <= memory_.size()) return true;
+    if (!memory_.empty()) (void)GPU_API(HostUnregister)(memory_.data());
+    memory_.assign(2 * bytes, std::byte{});
+    if (GPU_API(HostRegister)(memory_.data(), memory_.size(), 0) == GPU_API(Success)) return true;
+    memory_.clear();
+    return false;
   }
+  std::byte* data() { return memory_.data(); }
 
  private:
   std::vector<std::byte> memory_;
@@ -97,21 +88,22 @@ int time_in_a_row(const TimedRuns& runs, int64_t flush_bytes, double* microsecon
   const gpu::Stream stream = own_stream();
   const bool dirty = flush_bytes < 0;
   const int32_t changes = runs.first != nullptr ? runs.first[runs.count] : 0;
-  const std::byte* from = nullptr;
-  if (changes > 0) {
-    from = staging.hold(runs.changes, changes);
-    if (from == nullptr) return fail(ASSAY_OUT_OF_MEMORY, error, size, "timed runs: no memory for changes");
-  }
+  size_t room = 0;
+  for (int32_t n = 0; n < changes; ++n) room += static_cast<size_t>(runs.changes[n].bytes);
+  if (!staging.make_room(room))
+    return fail(ASSAY_OUT_OF_MEMORY, error, size, "timed runs: no memory for changes");
+  std::byte* held = staging.data();
   for (int32_t i = 0; i < runs.count; ++i) {
     const bool changed = changes > 0 && runs.first[i] < runs.first[i + 1];
     const gpu::Stream copies = flush_bytes != 0 ? arriving_stream() : stream;
     if (changed && copies != stream && i > 0) events[i - 1].others_wait_for_stop(copies);
     for (int32_t n = changed ? runs.first[i] : 0; n < (changed ? runs.first[i + 1] : 0); ++n) {
       const auto bytes = static_cast<size_t>(runs.changes[n].bytes);
+      std::memcpy(held, runs.changes[n].from, bytes);  // while the device is at work on the calls before
       const gpu::Status copied =
-          GPU_API(MemcpyAsync)(runs.changes[n].to, from, bytes, GPU_API(MemcpyHostToDevice), copies);
+          GPU_API(MemcpyAsync)(runs.changes[n].to, held, bytes, GPU_API(MemcpyHostToDevice), copies);
       if (const int bad = answer(copied, "change before a timed run", error, size)) return bad;
-      from += bytes;
+      held += bytes;
     }
     const auto flush = [&] { return flush_cache(flush_bytes, stream, error, size); };
     if (!dirty)

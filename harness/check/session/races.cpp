@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "harness/base/error.hpp"
+
 namespace assay {
 namespace {
 
@@ -65,11 +67,14 @@ Objection find_races(Session& session, const Disturber& disturber, const RaceSea
     const auto start = Clock::now();
     const CallResult result = session.run();
     if (first) call_us = us_since(start);
-    if (kind >= 0) disturber.end();  // throws where the kernel has broken the device
-    const auto where = [&](const std::string& what) {
-      return Objection{"race", fmt::format("in repetition {} of {}, {}: {}", i + 1, repetitions,
-                                           disturbance_text(kind), what)};
-    };
+    const std::string place =
+        fmt::format("in repetition {} of {}, {}: ", i + 1, repetitions, disturbance_text(kind));
+    const auto where = [&](const std::string& what) { return Objection{"race", place + what}; };
+    try {
+      if (kind >= 0) disturber.end();
+    } catch (const InfrastructureError& broken) {  // the device is, by the kernel
+      throw InfrastructureError(place + broken.what());
+    }
     if (!result.ok()) return where("fails: " + result.error);
     Snapshot now = session.outputs();
     if (!first && calm->changed_in(now).empty()) continue;

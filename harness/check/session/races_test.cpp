@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdio>
 #include <filesystem>
 
+#include "harness/base/error.hpp"
 #include "harness/check/testing/fake_library.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -82,6 +84,28 @@ TEST(Races, ARightKernelPassesAndTheBuffersAreAsBefore) {
   EXPECT_EQ(threads(), before);
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&processors, &after));
+}
+
+// As on a GPU whose context an illegal access has ended: the wait behind the call says it.
+TEST(Races, ADeviceThatAKernelBrokeIsSaidWithItsRepetition) {
+  static int ends = 0;
+  const assay_disturber table = {sizeof(assay_disturber), 1u << ASSAY_DISTURB_DELAY,
+                                 [](int32_t, uint64_t, double, char*, size_t) -> int { return ASSAY_OK; },
+                                 [](char* error, size_t size) -> int {
+                                   if (++ends < 3) return ASSAY_OK;
+                                   std::snprintf(error, size, "an illegal memory access");
+                                   return ASSAY_FAILED;
+                                 }};
+  Judge judge(make_problem(parse_scenario(kLine)), kBudget);
+  ASSERT_EQ(judge.judge(fake(), *fake().find("paged_ok_fake"), fake().device(0)).outcome, Outcome::kPassed);
+  try {
+    judge.races(Disturber(table), {30, 1, {}});
+    FAIL() << "nothing was said";
+  } catch (const InfrastructureError& e) {
+    EXPECT_STREQ(
+        e.what(),
+        "in repetition 4 of 30, with threads held up behind their barriers: an illegal memory access");
+  }
 }
 
 TEST(Races, EveryKindThatIsOfferedBeginsAndEnds) {
