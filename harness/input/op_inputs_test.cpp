@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "harness/input/inputs.hpp"
 #include "harness/ops/op.hpp"
@@ -32,6 +33,32 @@ std::vector<uint64_t> codes(const Inputs& inputs, Operand operand) {
     for (int axis = t.rank - 1; axis >= 0 && ++index[axis] == t.shape[axis]; --axis) index[axis] = 0;
   }
   return list;
+}
+
+// Shares of a step's new keys, in units of their scale.
+double share_of_new_keys(const std::string& fields, const std::function<bool(double)>& counts) {
+  const Inputs in = build_inputs(
+      make_problem(parse_scenario("step h=4/2 d=64 page=16 batch=2q1s40_2q9s60_1q40 seed=1 " + fields)));
+  const assay_tensor &k = in.tensors.dense_k, &scale = in.tensors.k_scale;
+  int64_t all = 0, counted = 0;
+  for (int64_t row = 0; row < k.shape[0]; ++row)
+    for (int64_t h = 0; h < k.shape[1]; ++h)
+      for (int64_t d = 0; d < k.shape[2]; ++d, ++all)
+        counted +=
+            counts(std::fabs(load(k.format, k.data, row * k.stride[0] + h * k.stride[1] + d * k.stride[2]) /
+                             load(scale.format, scale.data, h * scale.stride[0])));
+  return static_cast<double>(counted) / static_cast<double>(all);
+}
+
+TEST(StepInputs, SaturateWithEveryRecipeAndAreSubnormalWithCodes) {
+  for (const std::string recipe : {"normal", "peaked", "ascending", "boundary", "cancelling", "outlier",
+                                   "narrow", "negative", "patterned", "codes", "steep"}) {
+    EXPECT_GT(share_of_new_keys("kv=int8:head input=" + recipe, [](double x) { return x > 127.5; }), 0)
+        << recipe;
+    const double subnormal =
+        share_of_new_keys("kv=fp8_e4m3:head input=" + recipe, [](double x) { return x > 0 && x < 0x1p-6; });
+    EXPECT_EQ(subnormal > 0.1, recipe == "codes") << recipe << ": " << subnormal;
+  }
 }
 
 class OpInputs : public ::testing::TestWithParam<std::string_view> {};

@@ -298,7 +298,10 @@ std::vector<Field> make_fields() {
        [](Slice v, Scenario& s) { s.batch = read_batch(v); },
        [](const Scenario& s, std::string& out) { append_batch(out, s.batch); },
        [](const Scenario&) { return false; }},
-      ASSAY_NAMED_FIELD("input", recipe, InputRecipe, kRecipeNames, "Recipe of the input values."),
+      ASSAY_NAMED_FIELD("input", recipe, InputRecipe, kRecipeNames,
+                        "Recipe of the input values. Subnormal numbers of 8-bit floats: codes (with others "
+                        "hardly any); codes "
+                        "beyond the largest where a step writes its cache: all, outlier least."),
       {"relate", "none | RELATION[+RELATION...]", "none",
        "Relations to results of other problems with the same values, checked after the case itself.",
        "none, or any of pages, order, alone, split, chunked, window, sink, strides joined by +", parse_relate,
