@@ -38,6 +38,7 @@ SOURCES = {
     "7": ("explain_stranger_7.tar.xz", "stranger/kernel/kern.cpp"),
     "8": ("explain_stranger_8.tar.xz", "stranger_8/stranger.cpp"),
     "9": ("explain_stranger_9.tar.xz", "stranger_9/stranger.cpp"),
+    "13": ("explain_stranger_13.tar.xz", "stranger_13/lib.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
@@ -48,7 +49,8 @@ def library(name, packed, build, folder):
         tar.extractall(folder)
     path = folder / source
     out = folder / f"lib{name}.so"
-    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-shared", "-I", build / "include", "-I", path.parent, "-I", ROOT, path,
+    command = ["g++", "-std=c++20", "-O2", "-w", "-fPIC", "-shared", "-I", build / "include", "-I", build / "include/assay",
+               "-I", path.parent, "-I", ROOT, path,
                build / "libassay_kit_cpu.a", "-lpthread", "-o", out]
     subprocess.run([str(c) for c in command], check=True)
     return out
@@ -61,9 +63,20 @@ def explain(program, row, backend, without):
             command += ["--without", cause]
     try:
         done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
-        return json.loads(done.stdout)
+        return alike(json.loads(done.stdout))
     except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         return {"outcome": f"no answer ({type(error).__name__})", "causes": [], "sure": False, "seconds": 0}
+
+
+def alike(answer):
+    """The answer of a step, in the words of one about attention: what is said beside the first cause is an "or"."""
+    causes = answer["causes"]
+    if "equally_good" not in answer:
+        good = sum(c["explained"] >= causes[0]["explained"] and c["spoilt"] <= causes[0]["spoilt"] for c in causes)
+        answer |= {"equally_good": good, "explained_there": 1}
+        for c in causes:
+            c |= {"also": "", "same_as_first": False, "misfit": 0}
+    return answer
 
 
 def accepted(row):

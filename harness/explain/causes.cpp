@@ -80,6 +80,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"scale.k_factor", "keys are off by a constant factor"},
     {"scale.applied_twice", "the scale of K or V is applied twice"},
     {"scale.inverted", "K or V is divided by its scale"},
+    {"scale.v_in_sum", "the scale of V is in the row sum too"},
     {"scale.swapped", "the scales of K and V are exchanged, or one serves both"},
     {"format.sign", "the sign of the codes is misread"},
     {"format.zero_point", "codes are taken to have another zero than they have"},

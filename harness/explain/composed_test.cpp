@@ -146,6 +146,42 @@ TEST(Composed, AConstantInTheLseOfAMergeOfALonePartToo) {
   EXPECT_THAT(text, HasSubstr("so        the LSE is made of something else"));
 }
 
+TEST(Composed, RowSumsOfOtherThings) {
+  const std::string of_head = composed(kRagged, [](const Problem&, Rules& rules) {
+    rules.finish = [](const Scene& s, std::vector<double>& o, double& lse) {
+      if (s.cell.head % 2 == 0) return;
+      Cell c = s.cell;
+      --c.head;
+      const double other = s.predictor->predict(s.predictor->right(), c).lse;
+      for (double& x : o) x *= std::exp(lse - other);
+    };
+  });
+  EXPECT_THAT(of_head, HasSubstr("so        the output is divided by the row sum of another row or head"));
+  const std::string masked =
+      composed("paged h=4/2 d=64 window=20 batch=2q1s70_1q9s90 seed=3", [](const Problem&, Rules& rules) {
+        rules.sees = [](const Scene&, int32_t) { return true; };
+        rules.edit_terms = [](Scene& s, std::vector<Term>& terms) {
+          for (Term& t : terms)
+            if (!visible(s.problem, s.cell.request, s.cell.row, t.position)) t.in_output = 0;
+        };
+      });
+  EXPECT_THAT(masked, HasSubstr("weights of all keys of the request in the row sum, masked ones too"));
+  EXPECT_THAT(masked, HasSubstr("so        the row sum counts a key more often than the output"));
+}
+
+// Whole pages alone, but for requests that have none.
+TEST(Composed, ATailBehindAFullPage) {
+  const std::string text = composed(
+      "paged h=4/2 d=64 page=32 batch=2q1s75_1q1s32_1q1s20 seed=26", [](const Problem&, Rules& rules) {
+        rules.edit_terms = [](Scene& s, std::vector<Term>& terms) {
+          std::erase_if(terms,
+                        [&](const Term& t) { return s.kv_len >= 32 && t.position >= s.kv_len / 32 * 32; });
+        };
+      });
+  EXPECT_THAT(text, HasSubstr("partly filled last page behind a full one left out"));
+  EXPECT_THAT(text, HasSubstr("so        the keys of the last, mostly partly filled page, tile or run"));
+}
+
 // What stands in place of smaller weights is found to its last digit, not only to which weights are smaller.
 TEST(Composed, TheSmallestValueOfAnExponential) {
   const std::string text =

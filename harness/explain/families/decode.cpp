@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/rounding.hpp"
@@ -295,6 +296,18 @@ void orders(const Clues& clues, Hypotheses& out) {
     if (n % rows == 0)
       add(fmt::format("dimensions taken as {} rows, read by columns", rows), 0.3,
           [rows, n](int32_t d) { return d % rows * (n / rows) + d / rows; });
+  // Halves for pairs, and the like, in what is behind some dimension alone: that of V, a half, the last 64.
+  for (const int32_t begin : std::set<int32_t>{p.head_dim_v, n / 2, n - 64}) {
+    const int32_t part = n - begin;
+    if (begin <= 0 || part < 4) continue;
+    for (int32_t rows = 2; rows < part; rows *= 2)
+      if (part % rows == 0)
+        add(fmt::format("dimensions from {} on taken as {} rows, read by columns", begin, rows), 0.35,
+            [=](int32_t d) {
+              const int32_t at = d - begin;
+              return at < 0 ? d : begin + at % rows * (part / rows) + at / rows;
+            });
+  }
   // A part of them.
   struct Some {
     const char* words;

@@ -182,6 +182,10 @@ void lengths(const Clues& clues, Hypotheses& out) {
       const std::string how = follows ? ", rows stand at that end" : "";
       add_length(clues, out, "keys.tail_dropped", fmt::format("partly filled last {} left out{}", name, how),
                  follows ? 0.3 : 0.2, follows, [g](const Request& r) { return r.kv_len / g * g; });
+      add_length(clues, out, "keys.tail_dropped",
+                 fmt::format("partly filled last {} behind a full one left out{}", name, how),
+                 follows ? 0.35 : 0.25, follows,
+                 [g](const Request& r) { return r.kv_len < g ? r.kv_len : r.kv_len / g * g; });
       add_length(clues, out, "keys.tail_dropped", fmt::format("last {} left out{}", name, how), 0.4, follows,
                  [g](const Request& r) { return std::max(0, (r.kv_len - 1) / g * g); });
       add_length(clues, out, "keys.tail_dropped", fmt::format("a full last {} left out{}", name, how),

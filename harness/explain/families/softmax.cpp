@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/families/other_sums.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "reference/formats/formats.hpp"
@@ -206,6 +207,7 @@ void ranges(const Clues& clues, Hypotheses& out) {
 
 void softmax_family(const Clues& clues, Hypotheses& out) {
   row_sums(clues, out);
+  other_sums(clues, out);
   exponentials(clues, out);
   ranges(clues, out);
 }

@@ -99,6 +99,7 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   };
   take(list_patterns(entries, c.given()));
   take(scale_patterns(c));
+  take(write_patterns(c));
   take(known);
   unwritten_rows(c, wrong, x.causes);
   beside_rows(c, wrong, x.causes);

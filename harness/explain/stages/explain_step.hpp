@@ -56,6 +56,8 @@ StepExplanation step_explanation(const nlohmann::json&);
 std::vector<StepRanked> list_patterns(const std::vector<StageCase::Entry>& wrong, const Reading& given);
 // Of a write that computes its scales: along which axis they all went to one place.
 std::vector<StepRanked> scale_patterns(const StageCase&);
+// Of a write, read off the cache: what is left out, lies elsewhere or is rounded otherwise.
+std::vector<StepRanked> write_patterns(const StageCase&);
 // Context and new keys attended apart and put together in a wrong way.
 std::vector<StepRanked> part_patterns(const StageCase&, const StageVerdict& nothing);
 

@@ -56,6 +56,7 @@ void Misreadings::head_orders() {
           [](int64_t i, int64_t n) { return (i ^ 1) < n ? i ^ 1 : i; });
   };
   if (case_.attends() && p().q_scale_kind == ASSAY_SCALE_NONE) heads("heads.q_swapped", Operand::kQ);
+  dense_rows();
   if (case_.kernel().op != ASSAY_OP_CACHE_WRITE) return;
   for (const Operand o : {Operand::kDenseK, Operand::kDenseV}) {
     for (int32_t one = 0; one < std::min(8, p().heads_kv); ++one)
@@ -93,6 +94,42 @@ void Misreadings::head_orders() {
           }
           return true;
         });
+}
+
+// New keys at the rows where their requests stand in another order of the batch: decodes, extends and
+// prefills, each as they came, or backwards.
+void Misreadings::dense_rows() {
+  if (!has(Operand::kDenseK) || !has(Operand::kDenseV)) return;
+  const auto kind = [this](int32_t r) {
+    const int32_t rows = given_.rows_of(r);
+    return rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
+  };
+  for (const bool backwards : {false, true}) {
+    std::vector<int32_t> order;
+    for (int32_t r = 0; r < p().requests; ++r) order.push_back(r);
+    if (backwards)
+      std::reverse(order.begin(), order.end());
+    else
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return kind(a) < kind(b); });
+    std::vector<int64_t> begin(order.size(), 0), from;
+    int64_t at = 0;
+    for (const int32_t r : order) begin[static_cast<size_t>(r)] = at, at += given_.rows_of(r);
+    bool same = true;
+    for (int32_t r = 0; r < p().requests; ++r)
+      for (int32_t i = 0; i < given_.rows_of(r); ++i) {
+        same = same && begin[static_cast<size_t>(r)] + i == static_cast<int64_t>(from.size());
+        from.push_back(begin[static_cast<size_t>(r)] + i);
+      }
+    if (same) continue;
+    add("rows_shifted",
+        backwards ? "K and V where the request stands in the batch backwards"
+                  : "K and V where the request stands behind decodes, extends and prefills",
+        [=](Reading& r) {
+          for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
+            reorder(r, o, 0, [&](int64_t i) { return i < static_cast<int64_t>(from.size()) ? from[i] : i; });
+          return true;
+        });
+  }
 }
 
 void Misreadings::table_rows() {

@@ -95,6 +95,7 @@ class Misreadings {
   // misread_orders.cpp
   void orders();
   void head_orders();
+  void dense_rows();
   void table_rows();  // entries of each request's row
   void trees();
   void extents();

@@ -215,5 +215,27 @@ TEST(ExplainSteps, OfTheCatalogues) {
   }
 }
 
+// What a write left says which rows lie where, in whichever list the mistake was.
+TEST(ExplainSteps, ReadOffTheCacheWhatAWriteDid) {
+  const struct {
+    const char *kernel, *cause, *how;
+    const char* line = "step h=4/2 d=64 page=8 batch=2q1s40_1q9s60_1q12 seed=7";
+  } all[] = {
+      {"whole_last_rows_unwritten", "row_missing", "K and V of the last row of every request with several"},
+      {"whole_padding_over_first_row", "slots_shifted", "the slot of row 0 holds row 25, which is padding",
+       "step h=4/2 d=64 page=8 pad=3 batch=2q1s40_1q9s60_1q12 seed=7"},
+      {"whole_round_the_first_page", "slots_shifted",
+       "rows behind the first of a request go round the page of that one"},
+  };
+  for (const auto& one : all) {
+    const StepExplanation x = explained(one.line, one.kernel);
+    ASSERT_FALSE(x.causes.empty()) << one.kernel;
+    EXPECT_EQ(x.causes[0].cause, one.cause) << one.kernel;
+    EXPECT_EQ(x.causes[0].how, one.how);
+    EXPECT_TRUE(x.sure()) << one.kernel;
+    EXPECT_EQ(x.place, "write");
+  }
+}
+
 }  // namespace
 }  // namespace assay

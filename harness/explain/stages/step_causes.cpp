@@ -84,6 +84,8 @@ constexpr StepCause kStepCauses[] = {
     {"beside_rows", "what lies beside the new keys is written too"},
     {"v_unwritten", "K or V alone is written"},
     {"v_for_k", "K and V are taken for each other"},
+    {"codes_rounded", "codes are rounded otherwise than to the nearest one"},
+    {"codes_wrap", "numbers beyond the largest code wrap around"},
     {"dims_missing", "the dimensions behind the latent part are left out"},
     {"captured_lengths", "lengths are those of the batch that was captured"},
     {"captured_starts", "starts are those of the batch that was captured"},

@@ -74,6 +74,32 @@ constexpr PlantedStep kWholes[] = {
        change_slots(
            t, [&](std::vector<int64_t>& s) { std::fill(s.end() - p.q_len[p.requests - 1], s.end(), -1); });
      }},
+    // What only the cache shows: no list that is read otherwise says it.
+    {"whole_last_rows_unwritten", kUnified, "write", Where::kWhole, PLAIN, "row_missing",
+     [](P& p, T& t) {
+       change_slots(t, [&](std::vector<int64_t>& s) {
+         for (int32_t r = 0, end = 0; r < p.requests; ++r)
+           if (end += p.q_len[r]; p.q_len[r] > 1) s[static_cast<size_t>(end) - 1] = -1;
+       });
+     }},
+    {"whole_padding_over_first_row", kUnified, "write", Where::kWhole,
+     "step h=4/2 d=64 page=8 pad=3 batch=2q1s40_1q9s60_1q12 seed=7", "slots_shifted",
+     [](P&, T& t) { change_slots(t, [](std::vector<int64_t>& s) { s.back() = s[0]; }); }},
+    {"whole_round_the_first_page", kUnified, "write", Where::kWhole, PLAIN, "slots_shifted",
+     [](P& p, T& t) {
+       change_slots(t, [&](std::vector<int64_t>& s) {
+         const int64_t page = p.page_size;
+         size_t row = 0;
+         for (int32_t r = 0; r < p.requests; ++r) {
+           const int64_t first = s[row];
+           for (int32_t i = 0; i < p.q_len[r]; ++i, ++row) {
+             const int64_t slot = first / page * page + (first + i) % page;
+             std::replace(s.begin(), s.begin() + static_cast<std::ptrdiff_t>(row), slot, int64_t{-1});
+             s[row] = slot;
+           }
+         }
+       });
+     }},
 };
 
 }  // namespace
