@@ -58,7 +58,7 @@ constexpr uint32_t quiet_nan() {
 
 // No branches: selects only, so that loops over it vectorise.
 template <Shape S>
-inline double decode_one(uint32_t code) {
+constexpr double decode_one(uint32_t code) {
   const uint32_t magnitude = code & (S.sign_bit() - 1);
   const uint64_t sign = uint64_t(code & S.sign_bit()) << (64 - S.bits);
   const uint64_t normal = (uint64_t(magnitude) << (52 - S.mantissa_bits)) + (uint64_t(1023 - S.bias) << 52);
@@ -197,6 +197,11 @@ void set_element(void* data, int64_t index, T value) {
   std::memcpy(static_cast<std::byte*>(data) + index * int64_t(sizeof(T)), &value, sizeof(T));
 }
 
+template <Shape S>
+constexpr FormatInfo kInfo{S.mantissa_bits, S.min_exponent(), decode_one<S>(S.max_code),
+                           power_of_two(-S.mantissa_bits - 1),
+                           power_of_two(S.min_exponent() - S.mantissa_bits - 1)};
+
 int64_t encode_int64(double value) {
   // 2^63 itself does not fit; every double of magnitude >= 2^53 is an integer already.
   if (value != value) return 0;
@@ -213,12 +218,7 @@ int64_t encode_int64(double value) {
 }  // namespace
 
 const FormatInfo& format_info(int32_t format) {
-  return with_shape(format, []<Shape S>() -> const FormatInfo& {
-    static const FormatInfo info{S.mantissa_bits, S.min_exponent(), decode_one<S>(S.max_code),
-                                 power_of_two(-S.mantissa_bits - 1),
-                                 power_of_two(S.min_exponent() - S.mantissa_bits - 1)};
-    return info;
-  });
+  return with_shape(format, []<Shape S>() -> const FormatInfo& { return kInfo<S>; });
 }
 
 double decode(int32_t format, uint32_t code) {
@@ -255,7 +255,11 @@ uint32_t encode(int32_t format, double value, Overflow overflow) {
 }
 
 double round_to(int32_t format, double value, Overflow overflow) {
-  return decode(format, encode(format, value, overflow));
+  if (format == ASSAY_INT8 || format == ASSAY_UINT8 || format == ASSAY_INT32)
+    return decode(format, encode(format, value, overflow));
+  return with_shape(format, [&]<Shape S>() {
+    return decode_one<S>(encode_one<S>(value, S.always_saturates || overflow == Overflow::kSaturate));
+  });
 }
 
 double load(int32_t format, const void* data, int64_t index) {

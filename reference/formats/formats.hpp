@@ -4,6 +4,8 @@
 // encoders saturate as the serving systems do.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "harness/abi/assay_kernel.h"
@@ -19,6 +21,22 @@ struct FormatInfo {
   double half_subnormal;  // eta: half the spacing of subnormals
 };
 const FormatInfo& format_info(int32_t format);  // float formats only
+
+// Half the distance of neighbours of a float format around |x|; infinity past the range of doubles. Called
+// for every element: bits instead of ilogb and ldexp, and no branch, so that loops over it vectorise.
+inline double half_spacing(const FormatInfo& info, double x) {
+  constexpr int64_t kBias = 1023, kFraction = 52, kPast = 2 * kBias + 1;
+  const int64_t stored = static_cast<int64_t>(std::bit_cast<uint64_t>(x) >> kFraction & kPast);
+  const int64_t exponent = std::max<int64_t>(stored - kBias, info.min_exponent) - info.mantissa_bits - 1;
+  return std::bit_cast<double>(static_cast<uint64_t>(stored == kPast ? kPast : exponent + kBias)
+                               << kFraction);
+}
+
+// std::nextafter(x, 0) for x >= 0.
+inline double next_below(double x) {
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  return std::bit_cast<double>(bits - (bits != 0 ? 1 : 0));
+}
 
 enum class Overflow { kSaturate, kInfinity };
 

@@ -35,7 +35,7 @@ struct GridPlace {
     rounded = round_to(format, centre);
     const double size = std::fabs(rounded), half = half_ulp(format, size);
     // Towards zero the grid is finer below a power of two.
-    const double finer = half_ulp(format, std::nextafter(size, 0.0));
+    const double finer = half_ulp(format, next_below(size));
     const double off = (centre - rounded) * (rounded < 0 ? -1 : 1);
     spacing = 2 * half;
     outward = std::max(0.0, half - off), inward = std::max(0.0, finer + off);

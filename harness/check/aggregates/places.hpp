@@ -4,9 +4,12 @@
 // places do.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace assay {
@@ -40,15 +43,17 @@ class Places {
 // than chance puts there are none.
 class PlaceVariance {
  public:
-  void add(int32_t place, double sd) {
-    Sums& s = sums_[place];
-    s.sd += sd, s.square += sd * sd, s.count += 1;
-    count_ += 1;
-  }
+  void add(int32_t place, double sd) { elements_.emplace_back(place, sd); }
   double value() const {
-    const double mean = count_ / 0x1p15, most = mean + 4 * std::sqrt(mean) + 1;
+    const double mean = static_cast<double>(elements_.size()) / 0x1p15, most = mean + 4 * std::sqrt(mean) + 1;
+    if (largest_count() <= most) return 0;  // as nearly always
+    std::unordered_map<int32_t, Sums> sums;
+    for (const auto& [place, sd] : elements_) {
+      Sums& s = sums[place];
+      s.sd += sd, s.square += sd * sd, s.count += 1;
+    }
     double sum = 0;
-    for (const auto& [place, s] : sums_)
+    for (const auto& [place, s] : sums)
       if (s.count > most) sum += s.sd * s.sd - s.square;
     return sum;
   }
@@ -57,8 +62,24 @@ class PlaceVariance {
   struct Sums {
     double sd = 0, square = 0, count = 0;
   };
-  std::unordered_map<int32_t, Sums> sums_;
-  double count_ = 0;
+  // How many elements the place with the most of them has.
+  int64_t largest_count() const {
+    struct Place {
+      int32_t place = 0, count = 0;
+    };
+    std::vector<Place> table(std::bit_ceil(2 * elements_.size() + 1));  // half of it stays free
+    const size_t last = table.size() - 1;
+    int32_t largest = 0;
+    for (const auto& [place, sd] : elements_) {
+      // Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4); then the next that is free or its.
+      size_t at = (static_cast<uint32_t>(place) * uint64_t{0x9e3779b97f4a7c15} >> 32) & last;
+      while (table[at].count > 0 && table[at].place != place) at = (at + 1) & last;
+      table[at].place = place;
+      largest = std::max(largest, ++table[at].count);
+    }
+    return largest;
+  }
+  std::vector<std::pair<int32_t, double>> elements_;
 };
 
 }  // namespace assay

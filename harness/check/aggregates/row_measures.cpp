@@ -61,7 +61,7 @@ void RowMeasures::measure(RowHead at, std::vector<double>& shares) {
     const ExpectedError x = expected_.about_ideal(i, replayed);
     if (std::isinf(x.place.rounded)) continue;
     const double sigma = x.sigma, bias = x.bias, w = x.w, s2 = x.spacing2, n2 = x.n2, square = x.square;
-    const double e = got(at, d) - x.place.rounded;
+    const double result = got(at, d), e = result - x.place.rounded;
     m.lean += w * e;
     m.var += w * w * square;
     m.before += w * w * sigma * sigma;
@@ -81,7 +81,7 @@ void RowMeasures::measure(RowHead at, std::vector<double>& shares) {
       const double width = b_.o_bound_r[i];
       chance = x.place.mismatch_chance(width, common_.step ? width : common_.relative * std::fabs(x.o),
                                        common_.stored);
-      m.misses += got(at, d) != x.place.rounded;
+      m.misses += result != x.place.rounded;
       m.misses_mean += chance;
       contested += chance > 0;
     }

@@ -158,11 +158,17 @@ void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) cons
           continue;
         }
         const int64_t slot = bounded_row[row] * p.heads_q + head;
-        for (place.dim = 0; place.dim < dims; ++place.dim) {
-          const int64_t at = slot * dims + place.dim;
-          slice.expect(Kind::kValue, Operand::kO, o_at + place.dim * o.stride[2],
-                       open ? Interval{-kInf, kInf} : Interval{b->o_low[at], b->o_high[at]}, o_widths(*b, at),
-                       place);
+        const int64_t first_at = slot * dims;
+        if (!open) {
+          slice.expect(
+              Kind::kValue, Operand::kO, o_at, dims, o.stride[2],
+              {&b->o_low[first_at], &b->o_high[first_at], &b->value.o[first_at], &b->o_replayed[first_at],
+               &b->o_bound[first_at], &b->o_bound_p[first_at], &b->o_bound_r[first_at]},
+              place);
+        } else {
+          for (place.dim = 0; place.dim < dims; ++place.dim)
+            slice.expect(Kind::kValue, Operand::kO, o_at + place.dim * o.stride[2], Interval{-kInf, kInf},
+                         o_widths(*b, first_at + place.dim), place);
         }
         place.dim = -1;
         if (lse.data == nullptr) continue;

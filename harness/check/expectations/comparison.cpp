@@ -90,6 +90,63 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.tier = tier;
 }
 
+// round_to() of what lies within the range of the format, in a form that vectorises: adding 1.5 * 2^52 leaves
+// a number below 2^51 rounded to an integer, half to even.
+inline double rounded_inside(const FormatInfo& info, double x) {
+  constexpr double kRounder = 0x1.8p+52;
+  const double spacing = 2 * half_spacing(info, x);  // a power of two
+  return (x / spacing + kRounder - kRounder) * spacing;
+}
+
+// The formulas of add(), for ends, results and ratios that need none of its exceptions.
+bool Comparison::add_inside(const double* got, const double* low, const double* high, const double* exact,
+                            int64_t count, int32_t format, const ElementPlace& place) {
+  if (format == ASSAY_INT8 || format == ASSAY_INT32) return false;
+  ASSAY_CHECK(count > 0 && count <= kBeside, "{} elements at once", count);
+  const FormatInfo& info = format_info(format);
+  const double most = info.max_finite;
+  double ratio[kBeside], unrounded[kBeside];
+  double most_ratio = 0, most_unrounded = 0, most_error = 0;
+  int64_t odd = 0;
+#pragma omp simd reduction(| : odd) reduction(max : most_ratio, most_unrounded, most_error)
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = got[i], from = low[i], to = high[i];
+    // What is divided or added is so in every element: a loop with none left out vectorises.
+    const double mean = from / 2 + to / 2, half = to / 2 - from / 2;  // 0 where the ends are one
+    const double middle = from == to ? from : mean;
+    const double off = std::fabs(x - middle), size = std::fabs(x);
+    const double ends = std::fabs(from) < std::fabs(to) ? std::fabs(to) : std::fabs(from);
+    ratio[i] = off / (half + half_spacing(info, ends));
+    const bool farther = (std::fabs(middle) > size) & ((middle < 0) == (x < 0));
+    const double beyond = off - half_spacing(info, farther ? size : next_below(size));
+    const double part = beyond / (half > 0 ? half : 1.0);
+    const double before = (beyond > 0) & (half > 0) ? part : 0;
+    const double error = std::fabs(x - exact[i]);
+    // As within() has it.
+    const bool inside = (rounded_inside(info, from) <= x) & (x <= rounded_inside(info, to));
+    odd |= (from <= to) & (ends <= most) & inside & (error <= most) & (ratio[i] <= 1) ? 0 : 1;
+    unrounded[i] = before;
+    most_ratio = most_ratio < ratio[i] ? ratio[i] : most_ratio;
+    most_unrounded = most_unrounded < before ? before : most_unrounded;
+    most_error = most_error < error ? error : most_error;
+  }
+  if (odd != 0) return false;
+  ratios_.insert(ratios_.end(), ratio, ratio + count);
+  unrounded_.insert(unrounded_.end(), unrounded, unrounded + count);
+  stats_.checked += count;
+  stats_.max_unrounded = std::max(stats_.max_unrounded, most_unrounded);
+  stats_.max_error = std::max(stats_.max_error, most_error);
+  if (stats_.request >= 0 && !(most_ratio > stats_.max_ratio)) return true;
+  const int64_t at = std::find(ratio, ratio + count, most_ratio) - ratio;  // the first of equals
+  stats_.max_ratio = most_ratio;
+  stats_.request = place.row.request, stats_.row = place.row.row;
+  stats_.head = place.head, stats_.dim = place.dim + static_cast<int32_t>(at);
+  stats_.got = got[at], stats_.expected = exact[at];
+  stats_.low = low[at], stats_.high = high[at];
+  stats_.tier = Tier::kD;
+  return true;
+}
+
 void Comparison::add(const Comparison& other) {
   const ErrorStats& more = other.stats_;
   ratios_.insert(ratios_.end(), other.ratios_.begin(), other.ratios_.end());
@@ -166,15 +223,9 @@ std::string_view tier_name(Tier tier) {
   return "?";
 }
 
-// Called for every element: bits instead of ilogb and ldexp.
 double half_ulp(int32_t format, double x) {
   if (format == ASSAY_INT8 || format == ASSAY_INT32) return 0.5;
-  const FormatInfo& info = format_info(format);
-  constexpr int kBias = 1023, kFraction = 52;
-  const int stored = static_cast<int>(std::bit_cast<uint64_t>(std::fabs(x)) >> kFraction);
-  if (stored == 2 * kBias + 1) return kInf;
-  const int exponent = std::max(stored - kBias, info.min_exponent) - info.mantissa_bits - 1;
-  return std::bit_cast<double>(static_cast<uint64_t>(exponent + kBias) << kFraction);
+  return half_spacing(format_info(format), x);
 }
 
 bool within(double got, double low, double high, int32_t format) {

@@ -42,9 +42,19 @@ class Comparison {
   Comparison(ErrorStats& stats, size_t most);
   // Accepted: rnd(low) <= got <= rnd(high), see within().
   void add(double got, double low, double high, const Widths&, int32_t format, const ElementPlace&);
+  // Elements of dimensions 0 .. count - 1 from `place.dim` on at once: counted as add() of each would, where
+  // all plainly lie within finite ends of theirs; otherwise nothing is counted, and false. At most kBeside.
+  static constexpr int64_t kBeside = 64;
+  bool add_inside(const double* got, const double* low, const double* high, const double* exact,
+                  int64_t count, int32_t format, const ElementPlace& place);
   // What another has counted; its places count as later ones.
   void add(const Comparison&);
   void finish();  // the median
+  // Room for what others have counted.
+  void reserve(size_t more) {
+    ratios_.reserve(ratios_.size() + more), unrounded_.reserve(unrounded_.size() + more);
+  }
+  size_t size() const { return ratios_.size(); }
 
  private:
   // The double reference is good to about this (reference/README.md); it matters only where bounds are 0.

@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
+#include "harness/base/random.hpp"
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "reference/bounds/bounds_tiers.hpp"
@@ -330,6 +334,90 @@ TEST(Comparison, TakesTheRoundingOfTheOutputAway) {
   EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-7, 1 + 0x1p-7).max_unrounded, 0.5);
   EXPECT_EQ(of(1 + 0x1p-7, 1 - 0x1p-9, 1 + 0x1p-9).max_unrounded, 2);  // and wrong
   EXPECT_EQ(of(1 + 0x1p-7, 1, 1).max_unrounded, kInf);
+}
+
+// What is looked at several elements at a time counts to the last bit as one after the other does, and leaves
+// to that what is not plainly inside.
+TEST(Comparison, ElementsAtOnceCountAsSingleOnes) {
+  CounterRng rng(271, 0);
+  int64_t taken = 0, left = 0;
+  for (const int32_t format : {ASSAY_FP32, ASSAY_BF16, ASSAY_FP16, ASSAY_FP8_E4M3, ASSAY_FP8_E5M2FNUZ}) {
+    ErrorStats one_by_one, together;
+    Comparison single(one_by_one, 0), several(together, 0);
+    uint64_t draw = 0;
+    for (int block = 0; block < 400; ++block) {
+      const auto count = 1 + static_cast<int64_t>(rng.bits(draw++) % Comparison::kBeside);
+      double got[Comparison::kBeside], low[Comparison::kBeside], high[Comparison::kBeside],
+          exact[Comparison::kBeside];
+      Widths widths[Comparison::kBeside];
+      for (int64_t i = 0; i < count; ++i) {
+        const int exponent = static_cast<int>(rng.bits(draw++) % 24) - 12;
+        exact[i] = std::ldexp(rng.normal(draw++), exponent);
+        if (rng.bits(draw++) % 16 == 0)
+          exact[i] = std::ldexp(1.0, static_cast<int>(rng.bits(draw++) % 9) - 4);
+        if (rng.bits(draw++) % 16 == 0) exact[i] = 0;
+        if (rng.bits(draw++) % 64 == 0)
+          exact[i] = format_info(format).max_finite * (1 - rng.uniform(draw++) / 64);
+        const double width = std::fabs(exact[i]) * std::ldexp(1.0, -static_cast<int>(rng.bits(draw++) % 20));
+        low[i] = exact[i] - width, high[i] = exact[i] + width * (0.5 + 0.5 * rng.uniform(draw++));
+        got[i] = round_to(format, low[i] + (high[i] - low[i]) * rng.uniform(draw++));
+        if (rng.bits(draw++) % 8 == 0) got[i] = exact[i];
+        widths[i].exact = widths[i].replayed = exact[i], widths[i].d = width;
+      }
+      // Now and then one that wants a closer look.
+      if (const auto at = static_cast<int64_t>(rng.bits(draw++) % 256); at < count)
+        switch (rng.bits(draw++) % 5) {
+          case 0:
+            got[at] = kNan;
+            break;
+          case 1:
+            got[at] = high[at] + 3 * (std::fabs(exact[at]) + 1);
+            break;
+          case 2:
+            high[at] = kInf;
+            break;
+          case 3:
+            std::swap(low[at], high[at]);
+            break;
+          default:
+            got[at] = std::nextafter(high[at], kInf);
+        }
+      const ElementPlace place{{2, block}, 1, 3};
+      const bool all = several.add_inside(got, low, high, exact, count, format, place);
+      ++(all ? taken : left);
+      ErrorStats one_block, block_together;  // no infinity of another block hides a figure
+      Comparison alone(one_block, 0), beside(block_together, 0);
+      if (beside.add_inside(got, low, high, exact, count, format, place)) {
+        for (int64_t i = 0; i < count; ++i) alone.add(got[i], low[i], high[i], widths[i], format, place);
+        alone.finish(), beside.finish();
+        EXPECT_EQ(std::tuple(block_together.bad, block_together.max_ratio, block_together.max_unrounded,
+                             block_together.max_error, block_together.median_ratio,
+                             block_together.median_unrounded),
+                  std::tuple(one_block.bad, one_block.max_ratio, one_block.max_unrounded, one_block.max_error,
+                             one_block.median_ratio, one_block.median_unrounded));
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        ElementPlace at = place;
+        at.dim += static_cast<int32_t>(i);
+        single.add(got[i], low[i], high[i], widths[i], format, at);
+        if (!all) several.add(got[i], low[i], high[i], widths[i], format, at);
+      }
+      EXPECT_EQ(place_of(together), place_of(one_by_one));
+    }
+    single.finish(), several.finish();
+    EXPECT_EQ(together.checked, one_by_one.checked);
+    EXPECT_EQ(together.bad, one_by_one.bad);
+    EXPECT_EQ(together.max_error, one_by_one.max_error);
+    EXPECT_EQ(together.max_ratio, one_by_one.max_ratio);
+    EXPECT_EQ(together.max_unrounded, one_by_one.max_unrounded);
+    EXPECT_EQ(together.median_ratio, one_by_one.median_ratio);
+    EXPECT_EQ(together.median_unrounded, one_by_one.median_unrounded);
+    EXPECT_EQ(std::bit_cast<uint64_t>(together.got), std::bit_cast<uint64_t>(one_by_one.got));
+    EXPECT_EQ(std::tuple(together.expected, together.low, together.high),
+              std::tuple(one_by_one.expected, one_by_one.low, one_by_one.high));
+  }
+  EXPECT_GT(taken, 500);
+  EXPECT_GT(left, 100);
 }
 
 TEST(OutcomeNames, AreDistinct) {

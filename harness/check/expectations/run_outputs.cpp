@@ -136,6 +136,10 @@ void RunOutputs::in_slices(int64_t count, const std::function<void(RunOutputs&, 
     }
   }
   if (thrown) std::rethrow_exception(thrown);
+  size_t more[2] = {};
+  for (const auto& slice : slices)
+    more[0] += slice->value_check_.size(), more[1] += slice->mark_check_.size();
+  value_check_.reserve(more[0]), mark_check_.reserve(more[1]);
   for (const auto& slice : slices) add(*slice);
 }
 
@@ -241,6 +245,38 @@ void RunOutputs::expect(Kind kind, Operand operand, int64_t at, Interval i, cons
     all_zero = all_zero && i.low == 0 && i.high == 0;
   }
   settle(kind, operand, place, e, bad, bad && !is_number(kind, got), false);
+}
+
+void RunOutputs::expect(Kind kind, Operand operand, int64_t at, int64_t count, int64_t stride,
+                        const Bounds& b, ElementPlace place) {
+  if (count == 0) return;
+  const Element e = element(operand, at);
+  element(operand, at + (count - 1) * stride);  // the last one exists
+  Comparison& comparison = kind == Kind::kValue ? value_check_ : mark_check_;
+  const bool spans = stride == 1 && first_part_ == nullptr && before_part_ == nullptr;
+  for (int64_t from = 0; from < count; from += Comparison::kBeside) {
+    const int64_t n = std::min(Comparison::kBeside, count - from), bytes = n * e.bytes;
+    place.dim = static_cast<int32_t>(from);
+    double got[Comparison::kBeside];
+    if (spans) decode_span(e.format, e.now + from * e.bytes, n, got);
+    if (spans &&
+        comparison.add_inside(got, b.low + from, b.high + from, b.exact + from, n, e.format, place)) {
+      for (int64_t i = from; kind == Kind::kValue && i < from + n; ++i) {
+        zeros_pass = zeros_pass && within(0.0, b.low[i], b.high[i], e.format);
+        all_zero = all_zero && b.low[i] == 0 && b.high[i] == 0;
+      }
+      part_->codes.insert(part_->codes.end(), e.now + from * e.bytes, e.now + from * e.bytes + bytes);
+      element_ += static_cast<size_t>(n);
+      asked_[static_cast<size_t>(kind)] += n;
+      std::memcpy(e.now + from * e.bytes, e.before + from * e.bytes, static_cast<size_t>(bytes));
+      continue;
+    }
+    for (int64_t i = from; i < from + n; ++i) {
+      place.dim = static_cast<int32_t>(i);
+      expect(kind, operand, at + i * stride, Interval{b.low[i], b.high[i]},
+             Widths{b.exact[i], b.replayed[i], b.d[i], b.p[i], b.r[i]}, place);
+    }
+  }
 }
 
 void RunOutputs::expect_bits(Operand operand, int64_t at, uint32_t code, const ElementPlace& place) {

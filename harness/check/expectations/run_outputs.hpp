@@ -45,6 +45,11 @@ class RunOutputs {
   void expect(Kind, Operand, int64_t at, Interval, double exact, const ElementPlace&);
   // With the widths of several tiers, as attention has them.
   void expect(Kind, Operand, int64_t at, Interval, const Widths&, const ElementPlace&);
+  // `count` elements `stride` apart, of dimensions 0 .. count - 1 of a row and head, each as above.
+  struct Bounds {
+    const double *low, *high, *exact, *replayed, *d, *p, *r;
+  };
+  void expect(Kind, Operand, int64_t at, int64_t count, int64_t stride, const Bounds&, ElementPlace);
   // For a copy: these bits and no others (-0 is not 0).
   void expect_bits(Operand, int64_t at, uint32_t code, const ElementPlace&);
   // `count` elements `stride` apart, of dimensions 0 .. count - 1: each must be written and be a number,
