@@ -69,7 +69,9 @@ TEST_P(OpInputs, OperandsOfOneAxisLieDense) {
   p.strided = {.q = true, .kv = true, .out = true, .table = true, .scales = true, .last = true};
   for (int i = 0; i < kOperandCount; ++i) {
     const TensorLayout t = operand_layout(p, static_cast<Operand>(i));
-    if (t.rank == 1) EXPECT_EQ(t.stride[0], 1) << operand_name(static_cast<Operand>(i));
+    if (t.rank == 1) {
+      EXPECT_EQ(t.stride[0], 1) << operand_name(static_cast<Operand>(i));
+    }
   }
 }
 
@@ -185,7 +187,9 @@ TEST(StepInputs, NewRowsFitTheirCache) {
                                                  row * t.stride[0] + head * t.stride[1] + d * t.stride[2])));
     }
     EXPECT_LE(most, format_info(ASSAY_FP16).max_finite) << line;
-    if (p.recipe == InputRecipe::kCodes) EXPECT_GT(most, 0.9 * format_info(ASSAY_FP16).max_finite);
+    if (p.recipe == InputRecipe::kCodes) {
+      EXPECT_GT(most, 0.9 * format_info(ASSAY_FP16).max_finite);
+    }
   }
 }
 

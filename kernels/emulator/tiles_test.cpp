@@ -74,10 +74,13 @@ TEST(Tiles, EveryKernelOfAGpuMeetsManyTilesAndManyParts) {
       table += fmt::format("{:32}{:7}{:9}{:8}{:6}{:8}{:6}\n", kernel->name, met.cases, met.declared,
                            met.many_tiles, met.most_tiles, met.many_parts, met.most_parts);
       EXPECT_GE(met.cases, kCasesLeast) << kernel->name;
-      if (met.declared > 0) EXPECT_GE(met.many_tiles, kCasesLeast) << kernel->name;
+      if (met.declared > 0) {
+        EXPECT_GE(met.many_tiles, kCasesLeast) << kernel->name;
+      }
       // Some cut a request into two or three parts and no more, whatever comes.
-      if (met.most_parts > 1)
+      if (met.most_parts > 1) {
         EXPECT_GE(met.most_parts < kMany ? met.cut : met.many_parts, kCasesLeast) << kernel->name;
+      }
     }
   }
   std::printf("%s", table.c_str());

@@ -251,7 +251,6 @@ class StepParts {
                                          return KeyRange{std::max(0, request.context_len()), request.kv_len};
                                        }),
                                        true);
-    using Join = std::function<PartState(size_t n, int32_t h, const std::vector<AttentionResult>&)>;
     const auto whole = [&](size_t n, int32_t q) {
       return (q + 1) * s <= p_.requests[static_cast<size_t>(rows_[n].request)].context_len();
     };
