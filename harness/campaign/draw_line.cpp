@@ -3,6 +3,7 @@
 #include "harness/campaign/draw_line.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -28,6 +29,9 @@ constexpr double kLeastCost = 1e4;
 constexpr int kContradicted = 3000;
 // And of ops that lack a field: the rarest is one in some fifty, so e^-60 is the chance to miss it.
 constexpr int kLacking = 3000;
+// And of lines that have what is set and cost too much however few their requests are: a latent page of 16
+// bits alone is 3e5.
+constexpr int kTooDear = 300;
 
 // Values given so far, by index of the field, and the scenario they make.
 using Given = std::map<int, std::string>;
@@ -200,16 +204,33 @@ std::optional<Line> affordable(Scenario s, double most) {
   return std::nullopt;
 }
 
+// What the case costs with its smallest legal batch; infinite when that cannot be built.
+double least_of(Scenario s) {
+  BatchSpec smallest = s.batch;
+  while (halve(s.batch))
+    if (broken_rule(s) == nullptr) smallest = s.batch;
+  s.batch = smallest;
+  const std::optional<Problem> p = buildable(s);
+  return p ? cost_of(*p) : std::numeric_limits<double>::infinity();
+}
+
 Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corner) {
   Draws d(seed, kStreamLines + index);
   double wanted = std::min(largest, std::exp(d.uniform(std::log(kLeastCost), std::log(largest))));
   ReAim set = corner.set;
-  int lacking = 0;
+  int lacking = 0, dear = 0;
+  double least = std::numeric_limits<double>::infinity();  // of those
+  const auto too_dear = [&] {
+    throw InputError(
+        fmt::format("--largest {:g}: of {} lines of a campaign {}none costs so little, the cheapest {:.2g}",
+                    largest, dear, set.sets() ? "that have what --set says " : "", least));
+  };
   while (true) {
     std::optional<Scenario> s = draw_scenario(d, corner.most_keys);
     if (s && set.sets()) {
       if (const std::string missing = set.lacking(*s); !missing.empty()) {
-        if (++lacking > kLacking)
+        if (++lacking > kLacking && dear > 0) too_dear();
+        if (lacking > kLacking)
           throw InputError(
               fmt::format("--set: no op of a campaign was drawn that has all of these fields; {} has no {}",
                           op_of(s->op).name, missing));
@@ -217,10 +238,15 @@ Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& corn
       }
       s = set(*s);
     }
+    if (set.contradicted() > kContradicted && dear > 0) too_dear();
     if (set.contradicted() > kContradicted)
       throw InputError("--set: no line of a campaign can have this: " + set.first());
     if (!s) continue;
-    if (auto line = affordable(std::move(*s), wanted)) return std::move(*line);
+    if (auto line = affordable(*s, wanted)) return std::move(*line);
+    if (wanted == largest) {
+      least = std::min(least, least_of(std::move(*s)));
+      if (++dear > kTooDear) too_dear();
+    }
     wanted = std::min(largest, 2 * wanted);
   }
 }

@@ -27,7 +27,7 @@ struct Corner {
 };
 
 // Line `index` of the campaign with this seed, of cost_of() at most `largest`: the same on every machine.
-// InputError when no line has the fields of the corner.
+// InputError when no line has the fields of the corner, or none of them costs so little.
 Line draw_line(uint64_t seed, uint64_t index, double largest, const Corner& = {});
 
 // The case, its batch halved until it is legal and costs no more than that; a page or a pool that is too

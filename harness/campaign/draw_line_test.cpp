@@ -82,6 +82,21 @@ TEST(DrawLine, StaysInItsCorner) {
   }
 }
 
+// A latent page of 64 keys in 16 bits is more than 2e5 by itself.
+TEST(DrawLine, ACornerThatIsTooLargeNamesTheSize) {
+  const std::string latent = "h=16/1 d=576/512 page=64 layout=mla kv=";
+  for (const char* set : {"bf16", "fp16"}) {
+    try {
+      draw_line(1, 0, 2e5, {1 << 14, ReAim(latent + set)});
+      ADD_FAILURE() << set << " fits";
+    } catch (const InputError& e) {
+      EXPECT_THAT(e.what(), ::testing::AllOf(HasSubstr("--largest 200000"), HasSubstr("the cheapest")))
+          << set;
+    }
+  }
+  EXPECT_LE(cost_of(draw_line(1, 0, 4e6, {1 << 14, ReAim(latent + "bf16")}).problem), 4e6);
+}
+
 TEST(DrawLine, EveryNamedValueIsDrawn) {
   // Text of a field's value over all lines.
   std::map<std::string_view, std::set<std::string>> values;
