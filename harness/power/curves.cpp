@@ -65,11 +65,23 @@ class Measurement {
         }
         if (missing.empty()) continue;
         const uint64_t seed = options_.seed + static_cast<uint64_t>(draw);
-        for (const Part& part : parts_of(format, keys, draw, seed, known, missing)) {
+        for (Part& part : parts_of(format, keys, draw, seed, known, missing)) {
+          part.before = seen_before(format, keys);
           const double cost = part.cost();
           parts_.push_back({part, cost, part.bytes(), cost * (draw + 1)});
         }
       }
+  }
+
+  // By fault, what each detector saw in the longest context below: of a record that is gone on with.
+  std::map<std::string, std::array<Threshold, kDetectors>> seen_before(const Format& format,
+                                                                       int64_t keys) const {
+    std::map<std::string, std::array<Threshold, kDetectors>> all;
+    for (const auto& [key, row] : known_)
+      if (key.format == format.name && key.keys < keys)
+        for (size_t d = 0; d < kDetectors; ++d)
+          if (row.seen[d].kind != Threshold::kNotReached) all[key.fault][d] = row.seen[d];
+    return all;
   }
 
   // Of every point that is not in the record: a row that says so until it is measured.

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -365,6 +366,37 @@ TEST(Measure, KnownAnswersOfServingSeeADroppedKey) {
   IncidenceCase known(sized(), right_kernel(), line_of(format_named("serving"), 1 << 15, 1, Asks::kEveryKey));
   EXPECT_EQ(known.problem().rows(), 4);
   EXPECT_TRUE(known.rejects(fault("key_weight_2^0")));
+}
+
+// Whatever was guessed: the same answer; where it holds, from it and the next smaller size alone.
+TEST(Measure, AGuessSavesRunsAndChangesNoAnswer) {
+  const std::vector<Family> families = families_of(sized(), {"key_weight"});
+  const std::vector<const CatalogueEntry*>& sizes = families.at(0).sizes;
+  ASSERT_GT(sizes.size(), 20u);
+  const double never = std::numeric_limits<double>::infinity();
+  std::vector<double> answers{never};
+  for (const CatalogueEntry* e : sizes) answers.push_back(e->size);
+  for (const double answer : answers) {
+    int asked = 0;
+    const auto rejects = [&](size_t i) { return ++asked, answer != never && sizes[i]->size >= answer; };
+    const Threshold halved = smallest(sizes, rejects);
+    EXPECT_EQ(halved.kind == Threshold::kSize ? halved.size : never, answer);
+    for (const double guess : answers) {
+      asked = 0;
+      EXPECT_EQ(smallest(sizes, rejects, guess), halved) << answer << " guessed as " << guess;
+      EXPECT_LE(asked, guess == answer ? 2 : 10) << answer << " guessed as " << guess;
+    }
+  }
+  // A record that is gone on with guesses by what it has of fewer keys.
+  CurveOptions o = one_draw();
+  const std::vector<CurveRow> before = measured(o);
+  o.keys = {128};
+  const std::string alone = text_of(measured(o));
+  for (Threshold wrong : {Threshold{}, at(16), at(std::ldexp(1.0, -12)), Threshold{Threshold::kNever, 0}}) {
+    CurveRow row = before.at(0);
+    if (wrong.kind != Threshold::kNotAsked) row.seen.fill(wrong);
+    EXPECT_EQ(text_of(measured(o, {row})), alone);
+  }
 }
 
 TEST(Measure, UnknownNamesAreRefused) {

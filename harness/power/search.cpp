@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,23 +23,8 @@ namespace {
 constexpr double kTogether = 2e9;
 // Runs of a search on random inputs: every detector halves by itself, and many meet at the same sizes.
 constexpr double kRandomRuns = 14;
-
-// The smallest of `sizes` (largest first) that is rejected, by halving: whoever sees a fault sees a larger
-// one. Asks most_asked() times at most.
-Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
-                   const std::function<bool(size_t)>& rejects) {
-  if (sizes.empty()) return {};
-  size_t rejected = 0, accepted = sizes.size();  // those before, those from here on
-  for (bool first = true; first || rejected < accepted; first = false) {
-    const size_t middle = first ? 0 : (rejected + accepted) / 2;
-    if (rejects(middle))
-      rejected = middle + 1;
-    else
-      accepted = middle;
-    if (accepted == 0) return {Threshold::kNever, 0};
-  }
-  return {Threshold::kSize, sizes[rejected - 1]->size};
-}
+// Where what was seen with fewer keys is near: of all detectors, and with a known answer.
+constexpr double kRandomGuessedRuns = 9, kGuessedRuns = 2;
 
 // The largest, then halves of the others.
 int most_asked(size_t sizes) { return sizes == 0 ? 0 : 1 + std::bit_width(sizes - 1); }
@@ -57,7 +43,8 @@ CurveRow row_of(const Part& part, const Family& family) {
   return row;
 }
 
-void walk(const Family& family, PowerCase& here, PowerCase& again, const Marks& healthy, CurveRow& row) {
+void walk(const Part& part, const Family& family, PowerCase& here, PowerCase& again, const Marks& healthy,
+          CurveRow& row) {
   const std::vector<const CatalogueEntry*> sizes = taken(family, here);
   std::map<size_t, Marks> looks;
   const auto look = [&](size_t i) -> const Marks& {
@@ -70,10 +57,12 @@ void walk(const Family& family, PowerCase& here, PowerCase& again, const Marks& 
     if (healthy[d] == Mark::kRejects)
       row.seen[d] = {Threshold::kRejectsRight, 0};
     else if (d == kAggregates)
-      row.seen[d] =
-          smallest(sizes, [&](size_t i) { return here.ask_statistics(*sizes[i], again) == Mark::kRejects; });
+      row.seen[d] = smallest(
+          sizes, [&](size_t i) { return here.ask_statistics(*sizes[i], again) == Mark::kRejects; },
+          part.guess(family, d));
     else if (healthy[d] != Mark::kNotAsked && d != kOurs)
-      row.seen[d] = smallest(sizes, [&](size_t i) { return look(i)[d] == Mark::kRejects; });
+      row.seen[d] = smallest(
+          sizes, [&](size_t i) { return look(i)[d] == Mark::kRejects; }, part.guess(family, d));
   }
   for (size_t d = 0; d < kOurs; ++d) {
     Threshold& ours = row.seen[kOurs];
@@ -97,7 +86,7 @@ void search_random(const Catalogue& c, const Part& part, const std::function<voi
   healthy[kAggregates] = here.ask_statistics(right, again);
   for (const Family* family : part.families) {
     CurveRow row = row_of(part, *family);
-    walk(*family, here, again, healthy, row);
+    walk(part, *family, here, again, healthy, row);
     found(row);
   }
 }
@@ -110,12 +99,39 @@ void search_known(const Catalogue& c, const Part& part, const std::function<void
     CurveRow row = row_of(part, *family);
     const std::vector<const CatalogueEntry*> sizes = taken(*family, known);
     row.seen[kIncidence] = wrong ? Threshold{Threshold::kRejectsRight, 0}
-                                 : smallest(sizes, [&](size_t i) { return known.rejects(*sizes[i]); });
+                                 : smallest(
+                                       sizes, [&](size_t i) { return known.rejects(*sizes[i]); },
+                                       part.guess(*family, kIncidence));
     found(row);
   }
 }
 
 }  // namespace
+
+Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
+                   const std::function<bool(size_t)>& rejects, std::optional<double> guess) {
+  if (sizes.empty()) return {};
+  size_t rejected = 0, accepted = sizes.size();  // those before, those from here on
+  const auto ask = [&](size_t at) {
+    if (rejects(at))
+      rejected = at + 1;
+    else
+      accepted = at;
+  };
+  if (!guess) {
+    ask(0);
+  } else {
+    const auto at = std::find_if(sizes.begin(), sizes.end(), [&](auto* e) { return e->size <= *guess; });
+    ask(std::min<size_t>(static_cast<size_t>(at - sizes.begin()), sizes.size() - 1));
+    const bool smaller = rejected > 0;  // where the other side is looked for, in steps that double
+    for (size_t step = 1; rejected < accepted && (smaller ? accepted == sizes.size() : rejected == 0);
+         step *= 2)
+      ask(smaller ? std::min(rejected - 1 + step, sizes.size() - 1) : accepted - std::min(step, accepted));
+  }
+  while (rejected < accepted) ask((rejected + accepted) / 2);
+  if (accepted == 0) return {Threshold::kNever, 0};
+  return {Threshold::kSize, sizes[rejected - 1]->size};
+}
 
 std::vector<Family> families_of(const Catalogue& c, const std::vector<std::string>& wanted) {
   std::vector<Family> all;
@@ -148,8 +164,20 @@ std::string Part::line() const {
 
 double Part::cost() const {
   double runs = 0;
-  for (const Family* f : families) runs += known ? most_asked(f->sizes.size()) : kRandomRuns;
+  for (const Family* f : families)
+    if (known)
+      runs += guess(*f, kIncidence) ? kGuessedRuns : most_asked(f->sizes.size());
+    else
+      runs += guess(*f, kTierD) ? kRandomGuessedRuns : kRandomRuns;
   return (runs + 1) * run_cost(make_problem(parse_scenario(line())));
+}
+
+std::optional<double> Part::guess(const Family& family, size_t detector) const {
+  const auto at = before.find(family.name);
+  const Threshold seen = at == before.end() ? Threshold{} : at->second[detector];
+  if (seen.kind == Threshold::kSize) return seen.size;
+  if (seen.kind == Threshold::kNever) return std::numeric_limits<double>::infinity();
+  return std::nullopt;
 }
 
 double Part::bytes() const {

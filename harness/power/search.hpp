@@ -4,6 +4,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,11 +30,21 @@ struct Part {
   uint64_t seed = 0;   // of the draw; the next one is that of its second look
   bool known = false;  // inputs with a known answer, of which every family has the same line
   std::vector<const Family*> families;
+  // By family: what each detector saw with fewer keys, where that is known.
+  std::map<std::string, std::array<Threshold, kDetectors>> before;
 
   std::string line() const;
   double cost() const;   // multiply-adds that its runs take at most, about
   double bytes() const;  // of memory, about
+  // Where a search begins.
+  std::optional<double> guess(const Family&, size_t detector) const;
 };
+
+// The smallest of `sizes` (largest first) that is rejected, where whoever sees a fault sees a larger one: the
+// largest is asked, then halves; with a guess that one, the next smaller and, where it does not hold, others
+// further and further away.
+Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
+                   const std::function<bool(size_t)>& rejects, std::optional<double> guess = {});
 
 // What is done in one go, whatever the number of processes: families together where they are short.
 std::vector<Part> parts_of(const Format&, int64_t keys, int draw, uint64_t seed, bool known,

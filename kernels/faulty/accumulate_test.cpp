@@ -165,6 +165,34 @@ TEST(Accumulate, LanesAreChainsFoldedInPairs) {
   }
 }
 
+// Steps in which all of A is zero, which units that keep every bit pass over: a sum comes out as by a step
+// with a product far below its last bit, whole or cut to what the unit keeps.
+TEST(Accumulate, AStepOfZerosIsAStep) {
+  std::mt19937_64 random(9);
+  std::normal_distribution<float> normal;
+  for (const Accumulator& unit :
+       {kHopper, kAmpere, kHopperFp8, kBlackwellFp8, Accumulator{ASSAY_ACC_BLOCK, 16, 25, 13},
+        Accumulator{ASSAY_ACC_BLOCK, 16, 13, 23}}) {
+    const int depth = 2 * unit.block;
+    std::vector<float> a(depth, 0.0f), b(depth * 16, 1.0f), zeros(16), tiny(16);
+    for (float& x : zeros) x = normal(random) * std::ldexp(1.0f, static_cast<int>(random() % 60) - 30);
+    zeros[0] = 0, zeros[1] = -0.0f;
+    tiny = zeros;
+    std::vector<int16_t> ea(depth), eb(b.size());
+    exponents_of(b.data(), depth * 16, -126, eb.data());
+    const auto run = [&](std::vector<float>& sum) {
+      exponents_of(a.data(), depth, -126, ea.data());
+      accumulate(unit, a.data(), ea.data(), {b.data(), eb.data(), 16}, depth, 0, 16, sum.data());
+    };
+    run(zeros);
+    a[0] = a[unit.block] = std::ldexp(1.0f, -80);
+    run(tiny);
+    EXPECT_EQ(zeros[0], 0) << "of nothing";
+    EXPECT_FALSE(std::signbit(zeros[1]));
+    for (int c = 2; c < 16; ++c) EXPECT_EQ(zeros[c], tiny[c]) << unit.mantissa_bits << " bits, column " << c;
+  }
+}
+
 TEST(Accumulate, NothingBehindAZeroIsRead) {
   std::vector<float> a(32, 0.0f), b(32 * 16, std::numeric_limits<float>::quiet_NaN());
   a[3] = 2.0f;

@@ -86,8 +86,8 @@ def one_run(options, number: int, ops: dict[str, str], races: list[str], stop: S
         # 6: what one call did beside others it did not do alone. A race may; the row says what it did alone.
         device = {"CUDA_VISIBLE_DEVICES": options.devices[number % len(options.devices)]} if options.devices else {}
         rows = rows_of(options.assay, options.library, what, kernels, seconds=stop.left(), fine=(0, 1, 6), **device)
-    except subprocess.TimeoutExpired:
-        return run
+    except subprocess.TimeoutExpired as late:
+        rows = late.rows
     except SystemExit as why:
         if not stop.asked:  # the signal meets the program too
             print(f"run {number} ends: {why}", file=sys.stderr, flush=True)
@@ -156,8 +156,10 @@ def main() -> int:
             run = done.result()
             if run.whole:  # of one that was stopped only what shows early would count
                 runs.append(run)
+            hidden = [] if run.whole else [f"{r} in {run.spent[r]}" for r in races if r not in run.shown and run.spent[r] > 0]
             print(f"run {run.number}: {len(run.shown)} of {len(races)} after {time.monotonic() - start:.0f} s; by line: "
-                  + " ".join(f"{s:.1f}" for s in run.seconds.values()), file=sys.stderr, flush=True)
+                  + " ".join(f"{s:.1f}" for s in run.seconds.values()) + ("" if run.whole else "; not whole, not counted; not shown yet: " + (", ".join(hidden) or "-")),
+                  file=sys.stderr, flush=True)
             if options.so_far:
                 options.so_far.write_text(table(runs, races, options, time.monotonic() - start)[0] + "\n", encoding="utf-8")
     text, all_shown = table(runs, races, options, time.monotonic() - start)
