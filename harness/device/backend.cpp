@@ -245,7 +245,15 @@ const assay_kernel* Backend::compose(const std::string& name, size_t open) const
     const std::string wanted = name.substr(equal + 1, end - equal - 1);
     const size_t library = wanted.find('@');
     const std::string place = name.substr(at, equal - at);
-    const Backend owner = library == std::string::npos ? *this : load(wanted.substr(library + 1));
+    const auto other = [&]() -> Backend {
+      try {
+        return load(wanted.substr(library + 1));
+      } catch (const NotABackend& e) {
+        fail(equal + 1 + library + 1, e.what());
+        throw;
+      }
+    };
+    const Backend owner = library == std::string::npos ? *this : other();
     const assay_kernel* stage = owner.find(wanted.substr(0, library));
     if (stage == nullptr)
       fail(equal + 1, fmt::format("there is no kernel {}{}", wanted, kernels_for(*base, place, owner)));

@@ -22,6 +22,19 @@ using Kind = WorkerProcess::Event::Kind;
 constexpr double kStartSeconds = 60, kStartLimits = 10;
 constexpr double kCalibrationSeconds = 600;  // of one instruction
 constexpr double kTimedSeconds = 300;        // of a judgement or some samples, beyond the limit of a case
+
+// Why a worker did not answer what it was asked, in its own words; "" where it says none.
+std::string said_instead(const WorkerAnswer& answer) {
+  return std::visit(
+      [](const auto& a) -> std::string {
+        if constexpr (requires { a.message; })
+          return a.message;
+        else
+          return "";
+      },
+      answer);
+}
+
 }  // namespace
 
 // A limit that somebody chose and without which the worker starts is bad input.
@@ -92,9 +105,9 @@ std::optional<Wanted> Dispatcher::ask(const WorkerRequest& question, std::string
       why.clear();
       return std::move(*answer);
     }
-    const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
+    const std::string said = e.kind == Kind::kMessage ? said_instead(e.answer) : "";
     why = e.kind == Kind::kTimeout ? fmt::format("no answer within {:.3g} s", options_.timeout_s)
-          : failed                 ? failed->message
+          : !said.empty()          ? said
           : e.kind == Kind::kDied  ? "ended the worker: " + e.text
           : e.text.empty()         ? "an answer of another kind"
                                    : "the worker's connection was garbled: " + e.text;
@@ -196,8 +209,8 @@ Wanted Dispatcher::ask_for(const WorkerRequest& question, const char* doing) {
   Heard e = hear(kTimedSeconds + options_.timeout_s);
   if (auto* answer = std::get_if<Wanted>(&e.answer); e.kind == Kind::kMessage && answer)
     return std::move(*answer);
-  const auto* failed = e.kind == Kind::kMessage ? std::get_if<Failed>(&e.answer) : nullptr;
-  const std::string why = e.kind == Kind::kTimeout ? "no answer in time" : failed ? failed->message : e.text;
+  const std::string said = e.kind == Kind::kMessage ? said_instead(e.answer) : "";
+  const std::string why = e.kind == Kind::kTimeout ? "no answer in time" : said.empty() ? e.text : said;
   worker_.reset();
   throw InfrastructureError(fmt::format("{}: {}", doing, why.empty() ? "an answer of another kind" : why));
 }

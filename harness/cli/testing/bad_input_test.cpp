@@ -125,6 +125,12 @@ TEST_F(BadInput, Steps) {
                  {"(decode=no_such_kernel):1:26: there is no kernel no_such_kernel",
                   "for stage decode there are decode_splitkv_cpu"});
   expect_refused(kernel(step, "step_no_such(decode=paged_naive_cpu)"), {"step_no_such"});
+  // A stage of a library that is not there, or is none.
+  expect_refused(kernel(step, "step_aiter_fa_cpu(decode=mine@/nowhere/mine.so)"),
+                 {"(decode=mine@/nowhere/mine.so):1:31: ", "/nowhere/mine.so: no such file"});
+  write("mine.so", "no library");
+  expect_refused(kernel(step, "step_aiter_fa_cpu(decode=mine@" + path("mine.so") + ")"),
+                 {":1:31: ", "mine.so", "expected a shared library that exports assay_backend_open"});
   // A stage, or the pipeline, that refuses: the row says which and why. Where nothing else was asked, nothing
   // was verified, and that is exit code 1.
   const auto unsupported = [&](const std::string& line, const std::string& name, const std::string& why) {
