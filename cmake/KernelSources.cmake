@@ -45,6 +45,8 @@ set(ASSAY_DEVICE_SOURCES ${ASSAY_STATUS_SOURCES} ${ASSAY_KERNELS}/device/backend
   ${ASSAY_KERNELS}/device/limits.cpp ${ASSAY_KERNELS}/device/timing.cpp ${ASSAY_KERNELS}/device/disturb.cpp)
 # What connects ranks on GPUs: NCCL or RCCL, at run time.
 set(ASSAY_GROUP_SOURCES ${ASSAY_KERNELS}/device/group.cpp)
+# ... and what small messages go through between NVIDIA's.
+set(ASSAY_PEER_SOURCES ${ASSAY_KERNELS}/device/peers.cpp ${ASSAY_KERNELS}/device/peer_kernels.cu)
 set(ASSAY_LIMIT_KERNELS ${ASSAY_KERNELS}/device/limit_kernels.cu ${ASSAY_KERNELS}/device/disturb_kernels.cu)
 
 # The public headers as they are included from outside: <assay/...>.

@@ -2,7 +2,8 @@
 // What connects ranks on GPUs, a process each (harness/abi/assay_group.h): NCCL, or RCCL, which has the same
 // functions, looked for when a group is wanted. Nothing of it is needed to build, and nothing linked. A group
 // without an id exchanges through the host's memory: what is computed can be checked where a machine has
-// fewer devices than ranks, which NCCL refuses; it waits for the device, and cannot be captured.
+// fewer devices than ranks, which NCCL refuses; it waits for the device, and cannot be captured. Where it is
+// asked for, small messages of ranks that can write into each other's memory go that way (peers.hpp).
 #include "kernels/common/group.hpp"
 
 #include <dlfcn.h>
@@ -13,6 +14,7 @@
 
 #include "harness/abi/assay_group.h"
 #include "kernels/device/library.hpp"
+#include "kernels/device/peers.hpp"
 #include "kernels/device/status.hpp"
 
 #if !defined(GPU_HIP) && __has_include(<nccl.h>)
@@ -100,7 +102,8 @@ struct Connected {
   const Nccl* nccl = nullptr;
   Communicator communicator = nullptr;
   void* token = nullptr;  // a float that all ranks add up to meet
-  assay_group host;       // without an id: assay's exchanges
+  const PeerExchanges* peers = nullptr;
+  assay_group host;  // without an id: assay's exchanges
   std::vector<unsigned char> sent, received;
 };
 Connected& connected() {
@@ -124,6 +127,9 @@ int all_gather(const assay_group* g, const void* send, void* receive, int64_t by
                char* error, size_t size) {
   const Connected& c = connected();
   count(g);
+  if (c.peers != nullptr && bytes <= kMostPeerBytes)
+    return answer(c.peers->gather(c.peers->peers, send, receive, bytes, stream_of(stream)), "all-gather",
+                  error, size);
   return heard(c.nccl->AllGather(send, receive, static_cast<size_t>(bytes), kNcclInt8, c.communicator,
                                  stream_of(stream)),
                "all-gather", error, size);
@@ -133,6 +139,9 @@ int reduce_scatter(const assay_group* g, const float* send, float* receive, int6
                    char* error, size_t size) {
   const Connected& c = connected();
   count(g);
+  if (c.peers != nullptr && values * static_cast<int64_t>(sizeof(float)) <= kMostPeerBytes)
+    return answer(c.peers->sum(c.peers->peers, send, receive, values, stream_of(stream)), "reduce-scatter",
+                  error, size);
   return heard(c.nccl->ReduceScatter(send, receive, static_cast<size_t>(values), kNcclFloat, kNcclSum,
                                      c.communicator, stream_of(stream)),
                "reduce-scatter", error, size);
@@ -187,6 +196,31 @@ int host_barrier(const assay_group*, void* stream, char* error, size_t size) {
   return host.barrier(&host, nullptr, error, size);
 }
 
+#if defined(GPU_HIP)
+int find_peers(char*, size_t) { return ASSAY_OK; }
+#else
+// Through the library's all-gather, on memory of the device. A rank that cannot take part fails to join, and
+// all end with it.
+int find_peers(char* error, size_t size) {
+  Connected& c = connected();
+  bool failed = false;
+  c.peers = open_peers(c.group.rank, c.group.ranks, [&](const void* send, void* receive, int64_t bytes) {
+    const auto sent = static_cast<size_t>(bytes), received = sent * static_cast<size_t>(c.group.ranks);
+    unsigned char* room = nullptr;
+    count(&c.group);
+    failed = cudaMalloc(reinterpret_cast<void**>(&room), sent + received) != cudaSuccess ||
+             cudaMemcpy(room, send, sent, cudaMemcpyHostToDevice) != cudaSuccess ||
+             c.nccl->AllGather(room, room + sent, sent, kNcclInt8, c.communicator, nullptr) != kNcclSuccess ||
+             cudaStreamSynchronize(nullptr) != cudaSuccess ||
+             cudaMemcpy(receive, room + sent, received, cudaMemcpyDeviceToHost) != cudaSuccess;
+    cudaFree(room);
+    return !failed;
+  });
+  return failed ? say(ASSAY_FAILED, "ranks could not tell each other where their memory is", error, size)
+                : int{ASSAY_OK};
+}
+#endif
+
 int join(const assay_group& given, char* error, size_t size) {
   Connected& c = connected();
   c.group = given;
@@ -209,6 +243,7 @@ int join(const assay_group& given, char* error, size_t size) {
   if (const int status = heard(c.nccl->CommInitRank(&c.communicator, given.ranks, id, given.rank),
                                "communicator", error, size))
     return status;
+  if (const int status = find_peers(error, size)) return status;
   c.group.all_gather = all_gather, c.group.reduce_scatter = reduce_scatter, c.group.barrier = barrier;
   ranks_meet = [](void* stream, char* text, size_t room) {
     return barrier(&connected().group, stream, text, room);

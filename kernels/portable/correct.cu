@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See correct.hpp. 32 threads for a unit: each looks at the LSE of every 32nd rank, then takes every 32nd
-// dimension..
+// dimension.
+#include "kernels/dialect/early.h"
 #include "kernels/portable/correct.hpp"
 #include "kernels/portable/rows.hpp"
 
@@ -10,6 +11,7 @@ namespace {
 constexpr int kGroup = 32, kThreads = 128;  // threads of a unit, of a block
 
 __global__ GPU_BOUNDS(kThreads, 8) void correct(GPU_PARAMETER Correct a) {
+  gpu::after_previous(), gpu::let_next_begin();
   const int64_t units = a.ranks * a.own, member = threadIdx.x % kGroup;
   const int64_t wanted = static_cast<int64_t>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
   const int64_t unit = wanted < units ? wanted : units - 1;  // shuffles want every thread
@@ -34,8 +36,8 @@ __global__ GPU_BOUNDS(kThreads, 8) void correct(GPU_PARAMETER Correct a) {
 
 gpu::Status launch_correct(const Correct& a, gpu::Stream stream) {
   const int64_t units = a.ranks * a.own, each = kThreads / kGroup;
-  return gpu::launch(correct, dim3(static_cast<unsigned>((units + each - 1) / each)), dim3(kThreads), 0,
-                     stream, a);
+  return gpu::launch_early(correct, dim3(static_cast<unsigned>((units + each - 1) / each)), dim3(kThreads), 0,
+                           stream, a);
 }
 
 }  // namespace assay_gpu

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See join.hpp. 32 threads for a row and head, each every 32nd dimension.
+#include "kernels/dialect/early.h"
 #include "kernels/portable/join.hpp"
 
 namespace assay_gpu {
@@ -8,6 +9,7 @@ namespace {
 constexpr int kGroup = 32, kThreads = 128;  // threads of a row and head, of a block
 
 __global__ GPU_BOUNDS(kThreads, 8) void join(GPU_PARAMETER assay_kernels::JoinedHeads parameter) {
+  gpu::after_previous(), gpu::let_next_begin();
   const assay_kernels::JoinedHeads& a = GPU_ARGUMENT(parameter);
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * (kThreads / kGroup) + threadIdx.x / kGroup;
   const int64_t row = unit / a.heads;
@@ -21,8 +23,8 @@ __global__ GPU_BOUNDS(kThreads, 8) void join(GPU_PARAMETER assay_kernels::Joined
 
 gpu::Status launch_join(const assay_kernels::JoinedHeads& a, gpu::Stream stream) {
   const int64_t units = a.rows * a.heads, each = kThreads / kGroup;
-  return gpu::launch(join, dim3(static_cast<unsigned>((units + each - 1) / each)), dim3(kThreads), 0, stream,
-                     a);
+  return gpu::launch_early(join, dim3(static_cast<unsigned>((units + each - 1) / each)), dim3(kThreads), 0,
+                           stream, a);
 }
 
 }  // namespace assay_gpu
