@@ -5,7 +5,7 @@
 // here as another function of one counter block, so that a device can repeat it.
 #include "harness/base/random.hpp"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__AVX2__)
 #  include <immintrin.h>
 #endif
 
@@ -31,43 +31,62 @@ struct Lanes {
   alignas(64) uint32_t word[4][kLanes];
 };
 
-// Both halves of the products of kLanes words with one multiplier.
-#if defined(__AVX512F__)
-// The compiler would multiply 64 by 64 bits, which takes three times as long.
-inline void multiply(const uint32_t* words, uint32_t multiplier, uint32_t* low, uint32_t* high) {
-  constexpr __mmask16 kOdd = 0xAAAA;
-  const __m512i by = _mm512_set1_epi64(multiplier);
-  for (int i = 0; i < kLanes; i += 16) {
-    const __m512i w = _mm512_load_si512(words + i);
-    const __m512i even = _mm512_mul_epu32(w, by), odd = _mm512_mul_epu32(_mm512_srli_epi64(w, 32), by);
-    _mm512_store_si512(low + i, _mm512_mask_blend_epi32(kOdd, even, _mm512_slli_epi64(odd, 32)));
-    _mm512_store_si512(high + i, _mm512_mask_blend_epi32(kOdd, _mm512_srli_epi64(even, 32), odd));
+#if defined(__AVX512F__) || defined(__AVX2__)
+// Vectors of words, whose products are formed of even and odd ones: the compiler would multiply 64 by 64
+// bits, which takes three times as long.
+#  if defined(__AVX512F__)
+using Words = __m512i;
+inline Words load(const uint32_t* from) { return _mm512_load_si512(from); }
+inline void store(uint32_t* to, Words w) { _mm512_store_si512(to, w); }
+inline Words all(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+inline Words xor3(Words a, Words b, Words c) { return _mm512_ternarylogic_epi32(a, b, c, 0x96); }
+inline Words even_products(Words w, Words by) { return _mm512_mul_epu32(w, by); }
+inline Words odd_below(Words w) { return _mm512_srli_epi64(w, 32); }
+inline Words even_above(Words w) { return _mm512_slli_epi64(w, 32); }
+inline Words odd_of(Words even, Words odd) { return _mm512_mask_blend_epi32(0xAAAA, even, odd); }
+#  else
+using Words = __m256i;
+inline Words load(const uint32_t* from) { return _mm256_load_si256(reinterpret_cast<const Words*>(from)); }
+inline void store(uint32_t* to, Words w) { _mm256_store_si256(reinterpret_cast<Words*>(to), w); }
+inline Words all(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+inline Words xor3(Words a, Words b, Words c) { return _mm256_xor_si256(_mm256_xor_si256(a, b), c); }
+inline Words even_products(Words w, Words by) { return _mm256_mul_epu32(w, by); }
+inline Words odd_below(Words w) { return _mm256_srli_epi64(w, 32); }
+inline Words even_above(Words w) { return _mm256_slli_epi64(w, 32); }
+inline Words odd_of(Words even, Words odd) { return _mm256_blend_epi32(even, odd, 0xAA); }
+#  endif
+constexpr int kWords = sizeof(Words) / sizeof(uint32_t);
+
+// Two vectors at a time hide the multiplier's latency and leave their four words in registers.
+void philox_lanes(Lanes& c, uint32_t key0, uint32_t key1) {
+  constexpr int kBeside = 2;
+  const Words by0 = all(kMultiplier0), by1 = all(kMultiplier1);
+  for (int first = 0; first < kLanes; first += kBeside * kWords) {
+    Words w[4][kBeside];
+    for (int n = 0; n < 4; ++n)
+      for (int i = 0; i < kBeside; ++i) w[n][i] = load(c.word[n] + first + i * kWords);
+    uint32_t k0 = key0, k1 = key1;
+    for (int round = 0; round < kRounds; ++round, k0 += kWeyl0, k1 += kWeyl1)
+      for (int i = 0; i < kBeside; ++i) {
+        const Words even0 = even_products(w[0][i], by0), odd0 = even_products(odd_below(w[0][i]), by0);
+        const Words even1 = even_products(w[2][i], by1), odd1 = even_products(odd_below(w[2][i]), by1);
+        w[0][i] = xor3(odd_of(odd_below(even1), odd1), w[1][i], all(k0));
+        w[2][i] = xor3(odd_of(odd_below(even0), odd0), w[3][i], all(k1));
+        w[1][i] = odd_of(even1, even_above(odd1));
+        w[3][i] = odd_of(even0, even_above(odd0));
+      }
+    for (int n = 0; n < 4; ++n)
+      for (int i = 0; i < kBeside; ++i) store(c.word[n] + first + i * kWords, w[n][i]);
   }
 }
 #else
-inline void multiply(const uint32_t* words, uint32_t multiplier, uint32_t* low, uint32_t* high) {
+void philox_lanes(Lanes& c, uint32_t key0, uint32_t key1) {
   for (int i = 0; i < kLanes; ++i) {
-    const uint64_t product = uint64_t{multiplier} * words[i];
-    low[i] = static_cast<uint32_t>(product), high[i] = static_cast<uint32_t>(product >> 32);
+    const auto words = philox4x32({c.word[0][i], c.word[1][i], c.word[2][i], c.word[3][i]}, {key0, key1});
+    for (int n = 0; n < 4; ++n) c.word[n][i] = words[n];
   }
 }
 #endif
-
-void philox_lanes(Lanes& c, uint32_t key0, uint32_t key1) {
-  alignas(64) uint32_t low0[kLanes], high0[kLanes], low1[kLanes], high1[kLanes];
-  for (int round = 0; round < kRounds; ++round) {
-    multiply(c.word[0], kMultiplier0, low0, high0);
-    multiply(c.word[2], kMultiplier1, low1, high1);
-    for (int i = 0; i < kLanes; ++i) {
-      c.word[0][i] = high1[i] ^ c.word[1][i] ^ key0;
-      c.word[2][i] = high0[i] ^ c.word[3][i] ^ key1;
-      c.word[1][i] = low1[i];
-      c.word[3][i] = low0[i];
-    }
-    key0 += kWeyl0;
-    key1 += kWeyl1;
-  }
-}
 
 std::array<uint32_t, 4> block(uint64_t seed, uint64_t stream, uint64_t index) {
   return philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),

@@ -153,6 +153,14 @@ TEST(Judge, ASingleBadRowAmongThoseThatAreNotSampledIsFound) {
 TEST(JudgeDeathTest, ReadsPastAnOperandAndInputsPutBackMeetAFence) {
   for (const char* op : {"paged_", "prefill_"}) {
     const Problem p = small_problem(op[1] == 'a' ? ASSAY_OP_PAGED : ASSAY_OP_PREFILL);
+    // Fences stand where those of an earlier, longer case stood.
+    Problem longer = p;
+    longer.heads_q *= 3, longer.heads_kv *= 3;
+    const auto after_another = [&] {
+      judge_case(longer, std::string(op) + "ok_fake");
+      judge_case(p, std::string(op) + "readpast_fake");
+    };
+    EXPECT_EXIT(after_another(), ::testing::KilledBySignal(SIGSEGV), "a read 64 bytes past the end of q");
     EXPECT_EXIT(judge_case(p, std::string(op) + "readpast_fake"), ::testing::KilledBySignal(SIGSEGV),
                 "a read 64 bytes past the end of q");
     EXPECT_EXIT(judge_case(p, std::string(op) + "restore_fake"), ::testing::KilledBySignal(SIGSEGV),

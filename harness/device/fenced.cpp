@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "harness/device/fault_watch.hpp"
@@ -18,48 +20,106 @@
 namespace assay {
 namespace {
 
+// Addresses between two pages that nobody may touch, kept from call to call: pages that were touched once are
+// there, and need no clearing. Nobody may touch any of it while no fence has it.
+struct Area {
+  std::byte* base = nullptr;
+  int64_t inner = 0;  // bytes between the two pages
+  int64_t page() const { return sysconf(_SC_PAGESIZE); }
+  int64_t whole() const { return inner + 2 * page(); }
+  std::byte* end() const { return base + page() + inner; }
+};
+
+class Areas {
+ public:
+  // The smallest that has room and is not for something far larger; null where there is no memory.
+  Area take(int64_t inner) {
+    const std::lock_guard lock(mutex_);
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it)
+      if (it->inner >= inner && it->inner <= 4 * room(inner) &&
+          (best == free_.end() || it->inner < best->inner))
+        best = it;
+    if (best != free_.end()) {
+      const Area area = *best;
+      free_.erase(best), kept_ -= area.inner;
+      return area;
+    }
+    Area area{nullptr, room(inner)};
+    void* at =
+        mmap(nullptr, static_cast<size_t>(area.whole()), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED) area.base = static_cast<std::byte*>(at);
+    return area;
+  }
+  void give_back(const Area& area) {
+    mprotect(area.base, static_cast<size_t>(area.whole()), PROT_NONE);
+    const std::lock_guard lock(mutex_);
+    free_.push_back(area), kept_ += area.inner;
+    for (; kept_ > kMostKept; free_.erase(free_.begin())) {  // of the longest unused
+      kept_ -= free_.front().inner;
+      munmap(free_.front().base, static_cast<size_t>(free_.front().whole()));
+    }
+  }
+
+ private:
+  static constexpr int64_t kMostKept = int64_t{128} << 20;
+  // A little more, so that the next case's operands fit: addresses that nobody touches take no memory.
+  static int64_t room(int64_t inner) {
+    constexpr int64_t kStep = int64_t{1} << 20;
+    return inner < kStep ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(inner)))
+                         : (inner + kStep - 1) / kStep * kStep;
+  }
+  std::mutex mutex_;
+  std::vector<Area> free_;
+  int64_t kept_ = 0;
+};
+
+Areas& areas() {
+  static Areas all;
+  return all;
+}
+
 // Memory between two pages that nobody may touch; the payload ends at the second.
 class Fence {
  public:
   // Holds a copy of `content`, where there is any.
   Fence(std::string name, int64_t bytes, bool output, const std::byte* content = nullptr)
       : name_(std::move(name)), bytes_(bytes), output_(output) {
-    page_ = sysconf(_SC_PAGESIZE);
-    const int64_t inner = (bytes + kFenceAlignment + page_ - 1) / page_ * page_;
-    whole_ = inner + 2 * page_;
-    void* at = mmap(nullptr, static_cast<size_t>(whole_), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return;
-    base_ = static_cast<std::byte*>(at);
-    mprotect(base_ + page_, static_cast<size_t>(inner), PROT_READ | PROT_WRITE);
-    std::byte* end = base_ + page_ + inner;
+    const int64_t page = area_.page();
+    inner_ = (bytes + kFenceAlignment + page - 1) / page * page;
+    area_ = areas().take(inner_);
+    if (area_.base == nullptr) return;
+    std::byte *const end = area_.end(), *const begin = end - inner_;
+    mprotect(begin, static_cast<size_t>(inner_), PROT_READ | PROT_WRITE);
     payload_ = end - (bytes + kFenceAlignment - 1) / kFenceAlignment * kFenceAlignment;
     const auto fill = [](std::byte* from, const std::byte* to) {
       std::memset(from, 0xa5, static_cast<size_t>(to - from));
     };
     if (content == nullptr) {
-      fill(base_ + page_, end);
+      fill(begin, end);
     } else {
-      fill(base_ + page_, payload_), fill(payload_ + bytes, end);
+      fill(begin, payload_), fill(payload_ + bytes, end);
       copy_bytes(payload_, content, bytes);
     }
   }
   ~Fence() {
-    if (base_ != nullptr) munmap(base_, static_cast<size_t>(whole_));
+    if (area_.base != nullptr) areas().give_back(area_);
   }
   Fence(const Fence&) = delete;
   Fence& operator=(const Fence&) = delete;
 
   std::byte* payload() const { return payload_; }
   void close() const {
-    if (!output_) mprotect(base_ + page_, static_cast<size_t>(whole_ - 2 * page_), PROT_READ);
+    if (!output_) mprotect(area_.end() - inner_, static_cast<size_t>(inner_), PROT_READ);
   }
-  WatchedMemory watched() const { return {name_, payload_, bytes_, base_, base_ + whole_}; }
+  WatchedMemory watched() const { return {name_, payload_, bytes_, area_.base, area_.base + area_.whole()}; }
 
  private:
   std::string name_;
-  int64_t bytes_, page_ = 4096, whole_ = 0;
+  int64_t bytes_, inner_ = 0;
   bool output_;
-  std::byte *base_ = nullptr, *payload_ = nullptr;
+  Area area_;
+  std::byte* payload_ = nullptr;
 };
 
 }  // namespace

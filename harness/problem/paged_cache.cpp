@@ -193,8 +193,12 @@ PagedCache::Steps PagedCache::steps_of(int32_t layout, const TensorLayout& t, bo
 
 int64_t PagedCache::offset(const Steps& s, const TensorLayout& t, int64_t block, int32_t slot, int32_t head,
                            int32_t dim) {
-  return t.offset + block * s.block + head * s.head + slot / s.slot_pack * s.slot_outer +
-         slot % s.slot_pack * s.slot_inner + dim / s.dim_pack * s.dim_outer + dim % s.dim_pack * s.dim_inner;
+  // Called for every token: most layouts pack nothing, and need no division.
+  int64_t at = t.offset + block * s.block + head * s.head;
+  at += s.slot_pack == 1 ? slot * s.slot_outer
+                         : slot / s.slot_pack * s.slot_outer + slot % s.slot_pack * s.slot_inner;
+  return at + (s.dim_pack == 1 ? dim * s.dim_outer
+                               : dim / s.dim_pack * s.dim_outer + dim % s.dim_pack * s.dim_inner);
 }
 
 int64_t PagedCache::k_offset(int64_t block, int32_t slot, int32_t head, int32_t dim) const {

@@ -37,7 +37,11 @@ class ExpectedErrors {
  public:
   // `examined`: of a reference that followed the matrix units.
   ExpectedErrors(const BoundedAttention& b, int32_t format, const CommonErrors& common, bool examined)
-      : b_(b), format_(format), relative_(common.relative), examined_(examined) {}
+      : b_(b), format_(format), common_(common), relative_(common.relative), examined_(examined) {}
+  const BoundedAttention& bounds() const { return b_; }
+  int32_t format() const { return format_; }
+  const CommonErrors& common() const { return common_; }
+  bool examined() const { return examined_; }
 
   ExactError exact(size_t i) const {
     const double o = b_.value.o[i], sigma = b_.o_sigma[i];
@@ -71,6 +75,7 @@ class ExpectedErrors {
  private:
   const BoundedAttention& b_;
   const int32_t format_;
+  const CommonErrors common_;
   const double relative_;
   const bool examined_;
 };

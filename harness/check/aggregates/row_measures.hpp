@@ -37,6 +37,8 @@ class RowMeasures {
   int64_t packed_row(int64_t n) const { return first_[b_.value.rows[n].request] + b_.value.rows[n].row; }
   void measure(RowHead at, std::vector<double>& shares);
   void measure_lse(RowHead at, RowMoments& m) const;
+  // What the output holds in dimensions d .. d + count - 1.
+  void load_results(RowHead at, int32_t d, int32_t count, double* to) const;
 
   const BoundedAttention& b_;
   const Problem& p_;

@@ -13,6 +13,7 @@
 
 #include "harness/base/error.hpp"
 #include "reference/formats/formats.hpp"
+#include "reference/formats/round_inside.hpp"
 
 namespace assay {
 namespace {
@@ -88,14 +89,6 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.low = low;
   stats_.high = high;
   stats_.tier = tier;
-}
-
-// round_to() of what lies within the range of the format, in a form that vectorises: adding 1.5 * 2^52 leaves
-// a number below 2^51 rounded to an integer, half to even.
-inline double rounded_inside(const FormatInfo& info, double x) {
-  constexpr double kRounder = 0x1.8p+52;
-  const double spacing = 2 * half_spacing(info, x);  // a power of two
-  return (x / spacing + kRounder - kRounder) * spacing;
 }
 
 // The formulas of add(), for ends, results and ratios that need none of its exceptions.

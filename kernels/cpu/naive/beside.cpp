@@ -43,15 +43,45 @@ void turn(const float* rows, int32_t dims, float* turned) {
   }
 }
 
+// One instruction per operator. The loops below have none that a compiler may keep scalar.
+using Four = float __attribute__((vector_size(16), aligned(4), may_alias));
+
 // Logits of kLanes keys that take no more than scales, and the maximum as plain.cpp takes it, one logit after
 // the other (a NaN becomes the maximum, and the next one again); mostly none is above it.
-void scale_logits(const float* __restrict dot, float row_scale, const float* __restrict key_scale,
-                  float* __restrict logits, float& largest) {
-  for (int32_t i = 0; i < kLanes; ++i) logits[i] = dot[i] * (row_scale * key_scale[i]);
-  int32_t above = 0;
-  for (int32_t i = 0; i < kLanes; ++i) above |= !(logits[i] <= largest);
-  for (int32_t i = 0; above != 0 && i < kLanes; ++i)
+void scale_logits(const float* dot, float row_scale, const float* key_scale, float* logits, float& largest) {
+  const __m128 most = _mm_set1_ps(largest);
+  __m128 above = _mm_setzero_ps();
+  for (int32_t i = 0; i < kLanes; i += 4) {
+    const Four scale = row_scale * *reinterpret_cast<const Four*>(key_scale + i);
+    const Four x = *reinterpret_cast<const Four*>(dot + i) * scale;
+    *reinterpret_cast<Four*>(logits + i) = x;
+    above = _mm_or_ps(above, _mm_cmpnle_ps(x, most));
+  }
+  if (_mm_movemask_ps(above) == 0) return;
+  for (int32_t i = 0; i < kLanes; ++i)
     if (!(logits[i] <= largest)) largest = logits[i];
+}
+
+// Adds the weights of kValueKeys keys, all live, to their lanes in the order of the keys.
+void add_weights(const float* factor, float* sums) {
+  for (int32_t i = 0; i < kLanes; i += 4) {
+    Four sum = *reinterpret_cast<const Four*>(sums + i);
+    for (int32_t key = i; key < kValueKeys; key += kLanes)
+      sum += *reinterpret_cast<const Four*>(factor + key);
+    *reinterpret_cast<Four*>(sums + i) = sum;
+  }
+}
+
+// Asks for the row of K or V of a token that is read soon, if it lies in one piece. What a table holds there
+// may be no block at all: nothing is read.
+void ask_for(const KvView& view, const KeyPlace& place, int kv_head, int32_t dims) {
+  constexpr int32_t kLine = 64;
+  if (view.dim_inner != 1 || view.dim_pack < dims) return;
+  const int64_t first = token_offset(view, place) + kv_head * view.head_stride;
+  const auto address =
+      reinterpret_cast<uintptr_t>(view.data) + static_cast<uintptr_t>(first * view.element_bytes);
+  for (int32_t byte = 0; byte < dims * view.element_bytes; byte += kLine)
+    _mm_prefetch(reinterpret_cast<const char*>(address + static_cast<uintptr_t>(byte)), _MM_HINT_T1);
 }
 
 // Which of `count` keys are live, the first `skip` being none of the row's.
@@ -129,6 +159,8 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
       key_scale[i] = kv_scale(a.k_scale, request, place, kv_head);
       load_kv_row(a.k, token_offset(a.k, place) + kv_head * a.k.head_stride, dims_qk,
                   buffers.keys.data() + static_cast<size_t>(i) * dims_qk);
+      if (const int32_t next = first + kLanes + i; next < all.end)
+        ask_for(a.k, place_key(a, request, next), kv_head, dims_qk);
     }
     turn(buffers.keys.data(), dims_qk, buffers.keys_turned.data());
     float dot[kRowsBeside][kLanes];  // of keys that the row does not see, anything
@@ -169,10 +201,17 @@ void attend_beside(const Operands& a, int request, KeyInterval own, const RowOfH
       scale[i] = per_token ? kv_scale(a.v_scale, request, place, kv_head) : 1.0f;
       load_kv_row(a.v, token_offset(a.v, place) + kv_head * a.v.head_stride, dims_v,
                   buffers.values.data() + static_cast<size_t>(i) * stride_v);
+      if (const int32_t next = first + kValueKeys + i; next < all.end)
+        ask_for(a.v, place_key(a, request, next), kv_head, dims_v);
     }
     for (int32_t t = 0; t < count; ++t) {
       RowWeights& w = weights[t];
       const float *logits = logits_of(t) + first, shift = rows[t].shift;
+      if (w.all && here == kValueKeys && !per_token) {
+        for (int32_t i = 0; i < kValueKeys; ++i) w.factor[i] = std::exp(logits[i] - shift);
+        add_weights(w.factor, rows[t].sums);
+        continue;
+      }
       for (int32_t i = 0; w.any && i < here; ++i)
         if (w.live[i]) w.factor[i] = std::exp(logits[i] - shift);
       for (int32_t i = 0; w.any && i < here; ++i)

@@ -15,10 +15,17 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Lane 0 becomes the sum of all lanes of `width` numbers.
+// Lane 0 becomes the sum of all lanes of `width` numbers, the lanes being folded by halves: each number by
+// itself, so that all of its lanes are read once.
 void fold_lanes(float* lanes, int32_t width) {
-  for (int32_t half = kLanes / 2; half > 0; half /= 2)
-    for (int32_t i = 0; i < half * width; ++i) lanes[i] += lanes[half * width + i];
+  static_assert(kLanes == 16);
+  const auto lane = [=](int32_t n, int32_t i) { return lanes[static_cast<ptrdiff_t>(n) * width + i]; };
+  for (int32_t i = 0; i < width; ++i) {
+    const auto pairs = [&](int32_t n) {
+      return (lane(n, i) + lane(n + 8, i)) + (lane(n + 4, i) + lane(n + 12, i));
+    };
+    lanes[i] = (pairs(0) + pairs(2)) + (pairs(1) + pairs(3));
+  }
 }
 
 // `format` is a constant where this is called from, so the loop is one of loads and conversions.
@@ -92,10 +99,18 @@ void finish_row(const Operands& a, int request, const RowOfHead& row, const RowS
   const bool empty = sum == 0.0f;
   const float o_scale =
       a.v_scale.kind == ASSAY_SCALE_TOKEN_HEAD ? 1.0f : kv_scale(a.v_scale, request, KeyPlace{0, 0}, kv_head);
-  for (int32_t d = 0; d < p.head_dim_v; ++d) {
-    const float value = empty ? 0.0f : o[d] / sum * (o_scale * channel_scale(a.v_scale, kv_head, d));
-    store_element(row.o, row.o_first + d * row.o_dim, row.o_format, value);
-  }
+  // Loops over one thing each: they are vectors then.
+  for (int32_t d = 0; d < p.head_dim_v; ++d) o[d] = empty ? 0.0f : o[d] / sum;
+  if (a.v_scale.kind == ASSAY_SCALE_CHANNEL)
+    for (int32_t d = 0; d < p.head_dim_v && !empty; ++d)
+      o[d] *= o_scale * channel_scale(a.v_scale, kv_head, d);
+  else
+    for (int32_t d = 0; d < p.head_dim_v && !empty; ++d) o[d] *= o_scale;
+  unsigned char* const out = row.o + row.o_first * (row.o_format == ASSAY_FP32 ? 4 : 2);
+  if (row.o_dim == 1 && row.o_format == ASSAY_BF16)
+    for (int32_t d = 0; d < p.head_dim_v; ++d) store_element(out, d, ASSAY_BF16, o[d]);
+  else
+    for (int32_t d = 0; d < p.head_dim_v; ++d) store_element(out, d * row.o_dim, row.o_format, o[d]);
   if (row.lse != nullptr)
     *row.lse = empty ? -kInfinity : static_cast<float>(shift + std::log(static_cast<double>(sum)));
 }
