@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "harness/device/call_once.hpp"
 #include "harness/device/fault_watch.hpp"
 #include "harness/device/staging.hpp"
 #include "harness/ops/op.hpp"
@@ -170,11 +171,7 @@ CallResult fenced_call(const Backend& backend, const assay_kernel& kernel, const
   std::vector<WatchedMemory> places;
   for (const auto& fence : fences) fence->close(), places.push_back(fence->watched());
   const FaultWatch watch(places);
-  assay_plan* plan = nullptr;
-  CallResult r = call_plan(backend, kernel, problem, &tensors, &plan);
-  if (r.ok()) r = call_run(backend, kernel, problem, &tensors, plan);
-  call_free_plan(kernel, plan);
-  return r;
+  return call_once(backend, kernel, problem, &tensors);
 }
 
 }  // namespace assay

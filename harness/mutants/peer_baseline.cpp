@@ -11,6 +11,7 @@
 
 #include "harness/base/random.hpp"
 #include "harness/check/session/session.hpp"
+#include "harness/device/call_once.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
@@ -208,10 +209,7 @@ const PeerOutputs& PeerCase::low_precision() const {
 PeerCase::Run PeerCase::run(const Catalogue& c, const assay_kernel& kernel) const {
   const Impl& m = *impl_;
   DeviceCase device(c.backend, m.inputs, call_workspace(kernel, view()));
-  assay_plan* plan = nullptr;
-  CallResult r = call_plan(c.backend, kernel, view(), device.tensors(), &plan);
-  if (r.ok()) r = call_run(c.backend, kernel, view(), device.tensors(), plan);
-  call_free_plan(kernel, plan);
+  const CallResult r = call_once(c.backend, kernel, view(), device.tensors());
   if (!r.ok()) return {std::nullopt, r.error.empty() ? "the kernel failed" : r.error};
 
   const Snapshot left(m.inputs, device);

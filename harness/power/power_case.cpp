@@ -9,6 +9,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/device/call_once.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay::power {
@@ -33,10 +34,7 @@ std::vector<RowId> all_rows(const Problem& p) {
 
 void run_once(const Catalogue& c, const assay_kernel& kernel, const assay_problem* view, DeviceCase& device) {
   device.poison_outputs();
-  assay_plan* plan = nullptr;
-  CallResult r = call_plan(c.backend, kernel, view, device.tensors(), &plan);
-  if (r.ok()) r = call_run(c.backend, kernel, view, device.tensors(), plan);
-  call_free_plan(kernel, plan);
+  const CallResult r = call_once(c.backend, kernel, view, device.tensors());
   if (!r.ok()) throw InfrastructureError(fmt::format("kernel {} failed: {}", kernel.name, r.error));
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "harness/base/error.hpp"
+#include "harness/device/call_once.hpp"
 
 namespace assay {
 namespace {
@@ -94,10 +95,7 @@ CallResult RankSession::run() {
   if (CallResult r = call_supports(kernel_, p, operands_->tensors(), device_); !r.ok()) return r;
   if (const WorkspaceSize size = call_workspace(kernel_, p); size.bytes > 0)
     operands_->make_workspace(size.bytes);
-  assay_plan* plan = nullptr;
-  if (CallResult r = call_plan(backend_, kernel_, p, operands_->tensors(), &plan); !r.ok()) return r;
-  CallResult r = call_run(backend_, kernel_, p, operands_->tensors(), plan);
-  call_free_plan(kernel_, plan);
+  CallResult r = call_once(backend_, kernel_, p, operands_->tensors());
   if (r.ok()) operands_->bring_back();
   return r;
 }

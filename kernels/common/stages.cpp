@@ -321,6 +321,22 @@ int Calls::plan(char* error, size_t size) {
   return ASSAY_OK;
 }
 
+namespace {
+
+// The stream of a call's lane, behind all that the call waits for; `begun`: behind the beginning it is
+// already.
+int enter_lane(const Streams& streams, const StageCall& call, void* begin, bool& begun, void** stream,
+               char* error, size_t size) {
+  int status = ASSAY_OK;
+  if (call.lane > 0) status = streams.lane(call.lane, stream, error, size);
+  if (status == ASSAY_OK && !begun) begun = true, status = streams.follow(*stream, begin, error, size);
+  for (const StageCall* before : call.behind)
+    if (status == ASSAY_OK) status = streams.follow(*stream, before->mark, error, size);
+  return status;
+}
+
+}  // namespace
+
 int Calls::run(void* caller, char* error, size_t size) {
   const Streams* const streams = entry_of(&self_).streams;
   bool begun[StageCall::kLanes] = {true};
@@ -331,11 +347,8 @@ int Calls::run(void* caller, char* error, size_t size) {
     char text[400] = "";
     int status = ASSAY_OK;
     void* stream = caller;
-    if (streams != nullptr && call.lane > 0) status = streams->lane(call.lane, &stream, text, sizeof text);
-    if (bool& on = begun[call.lane]; streams != nullptr && status == ASSAY_OK && !on)
-      on = true, status = streams->follow(stream, begin_, text, sizeof text);
-    for (size_t i = 0; streams != nullptr && status == ASSAY_OK && i < call.behind.size(); ++i)
-      status = streams->follow(stream, call.behind[i]->mark, text, sizeof text);
+    if (streams != nullptr)
+      status = enter_lane(*streams, call, begin_, begun[call.lane], &stream, text, sizeof text);
     if (status == ASSAY_OK && k.refresh != nullptr)
       status = k.refresh(&k, &call.problem, &call.tensors, call.plan, stream, text, sizeof text);
     if (status == ASSAY_OK)

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "harness/device/call_once.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -15,11 +16,8 @@ Objection differs_without_lse(Session& session, const Backend& backend, const as
   assay_tensors tensors = *session.device_case().tensors(), host = inputs.tensors;
   tensors.lse = host.lse = assay_tensor{};
   const assay_problem* view = inputs.view->get();
-  assay_plan* plan = nullptr;  // of its own: the session's has seen an LSE
   CallResult r = call_supports(kernel, view, &host, device);
-  if (r.ok()) r = call_plan(backend, kernel, view, &tensors, &plan);
-  if (r.ok()) r = call_run(backend, kernel, view, &tensors, plan);
-  call_free_plan(kernel, plan);
+  if (r.ok()) r = call_once(backend, kernel, view, &tensors);  // the session's plan has seen an LSE
   if (!r.ok()) return {"call", "promises an optional LSE, and without one: " + r.error};
   if (Objection damage = session.damage()) return damage;
   const Snapshot now = session.outputs();

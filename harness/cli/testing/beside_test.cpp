@@ -8,6 +8,7 @@
 
 #include "harness/cli/testing/program.hpp"
 #include "harness/report/row_json.hpp"
+#include "harness/run/testing/process_end.hpp"
 
 namespace assay {
 namespace {
@@ -84,16 +85,7 @@ TEST_F(Beside, WorkersAreThereAtOnceAndDieWithTheirParent) {
   EXPECT_EQ(workers.size(), 3u);
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
-  for (const pid_t worker : workers) {
-    char state = 'R';
-    for (int i = 0; i < 2000 && state != 'Z'; ++i) {  // gone, or a zombie that nobody reaps
-      std::ifstream stat(fmt::format("/proc/{}/stat", worker));
-      std::string id, name;
-      if (!(stat >> id >> name >> state)) state = 'Z';
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(state, 'Z');
-  }
+  for (const pid_t worker : workers) EXPECT_TRUE(ends_within(10, worker));
 }
 
 TEST_F(Beside, FewCasesHaveAllThreads) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "harness/cli/testing/program.hpp"
+#include "harness/run/testing/process_end.hpp"
 
 namespace assay {
 namespace {
@@ -123,14 +124,7 @@ TEST_F(Resume, WorkersDieWithTheirParent) {
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
-  char state = 'R';
-  for (int i = 0; i < 1000 && state != 'Z'; ++i) {  // gone, or a zombie that nobody reaps
-    std::ifstream stat(fmt::format("/proc/{}/stat", worker));
-    std::string id, name;
-    if (!(stat >> id >> name >> state)) state = 'Z';
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_EQ(state, 'Z');
+  EXPECT_TRUE(ends_within(5, worker));
 }
 
 TEST_F(Resume, AnotherRunIsRefused) {
