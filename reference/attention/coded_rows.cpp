@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Register-blocked products with the compiler's portable vectors (split up where the machine has narrower
 // ones). A decoder turns sixteen codes into two vectors of eight doubles in whatever order is cheapest; the
-// other operand, q or the accumulator, is brought into the same order once per call. Sixteen sums are in
-// flight for every number of rows, enough to hide the latency of an addition.
+// other operand, q or the accumulator, is brought into the same order once per call. As many sums are in
+// flight for every number of rows as hide the latency of an addition and fit the registers; each adds up in
+// the same order whatever is beside it.
 #include "reference/attention/coded_rows.hpp"
 
 #include <algorithm>
@@ -32,6 +33,18 @@ constexpr int64_t kChunk = 64;  // vectors kept in the first-level cache while t
 constexpr int64_t kAhead = 16;  // vectors asked for ahead: pages lie scattered, nothing else guesses them
 constexpr int64_t kLine = 64;   // bytes
 
+// Rows of a block, keys of one that is scored, and pairs of vectors of one that is accumulated. Of 16
+// registers of half the width each sum takes two.
+#ifdef __AVX512F__
+constexpr int kMostRows = 8;
+constexpr int block_keys(int rows) { return rows >= 8 ? 2 : rows >= 2 ? 4 : 8; }
+constexpr int block_pairs(int rows) { return 8 / rows; }
+#else
+constexpr int kMostRows = 2;
+constexpr int block_keys(int rows) { return 4 / rows; }
+constexpr int block_pairs(int rows) { return 4 / rows; }
+#endif
+
 template <class Vector>
 inline Vector load_as(const void* from) {
   Vector v;
@@ -59,10 +72,8 @@ inline Doubles widen(Bytes v) {
 #endif
 }
 
-// Every decoder: format, bytes of a code, decode() of 16 codes, and place(i), where code i ends up in the
-// pair.
+// Every decoder: bytes of a code, decode() of 16 codes, and place(i), where code i ends up in the pair.
 struct Bf16 {
-  static constexpr int32_t kFormat = ASSAY_BF16;
   static constexpr int kBytes = 2;
   // The halves of eight words, both upper halves of a float: neighbours come apart.
   static Pair decode(const std::byte* from) {
@@ -74,7 +85,6 @@ struct Bf16 {
 };
 
 struct Fp32 {
-  static constexpr int32_t kFormat = ASSAY_FP32;
   static constexpr int kBytes = 4;
   static Pair decode(const std::byte* from) {
     return {widen(load_as<Floats>(from)), widen(load_as<Floats>(from + 32))};
@@ -84,7 +94,6 @@ struct Fp32 {
 
 #ifdef __F16C__
 struct Fp16 {
-  static constexpr int32_t kFormat = ASSAY_FP16;
   static constexpr int kBytes = 2;
   static Doubles eight(const std::byte* from) {
     return widen(Floats(_mm256_cvtph_ps(load_as<__m128i>(from))));
@@ -95,7 +104,6 @@ struct Fp16 {
 #endif
 
 struct Int8 {
-  static constexpr int32_t kFormat = ASSAY_INT8;
   static constexpr int kBytes = 1;
   static Pair decode(const std::byte* from) {
     return {widen(load_as<Bytes>(from)), widen(load_as<Bytes>(from + 8))};
@@ -103,26 +111,31 @@ struct Int8 {
   static constexpr int place(int i) { return i; }
 };
 
+// The values of all codes of a format.
 template <int32_t format>
-struct Table8 {
-  static constexpr int32_t kFormat = format;
-  static constexpr int kBytes = 1;
-  static inline const std::array<double, 256> table = [] {
+const double* table_of() {
+  static const std::array<double, 256> table = [] {
     std::array<double, 256> values;
-    for (uint32_t code = 0; code < 256; ++code) values[code] = assay::decode(kFormat, code);
+    for (uint32_t code = 0; code < 256; ++code) values[code] = assay::decode(format, code);
     return values;
   }();
-  static Doubles eight(const std::byte* from) {
+  return table.data();
+}
+
+struct Table8 {
+  static constexpr int kBytes = 1;
+  const double* table;
+  Doubles eight(const std::byte* from) const {
 #ifdef __AVX512F__
     const __m256i index = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(load_as<int64_t>(from)));
-    return Doubles(_mm512_i32gather_pd(index, table.data(), 8));
+    return Doubles(_mm512_i32gather_pd(index, table, 8));
 #else
     Doubles out;
     for (int i = 0; i < 8; ++i) out[i] = table[uint8_t(from[i])];
     return out;
 #endif
   }
-  static Pair decode(const std::byte* from) { return {eight(from), eight(from + 8)}; }
+  Pair decode(const std::byte* from) const { return {eight(from), eight(from + 8)}; }
   static constexpr int place(int i) { return i; }
 };
 
@@ -140,13 +153,13 @@ void with_decoder(int32_t format, F&& f) {
     case ASSAY_INT8:
       return f(Int8{});
     case ASSAY_FP8_E4M3:
-      return f(Table8<ASSAY_FP8_E4M3>{});
+      return f(Table8{table_of<ASSAY_FP8_E4M3>()});
     case ASSAY_FP8_E5M2:
-      return f(Table8<ASSAY_FP8_E5M2>{});
+      return f(Table8{table_of<ASSAY_FP8_E5M2>()});
     case ASSAY_FP8_E4M3FNUZ:
-      return f(Table8<ASSAY_FP8_E4M3FNUZ>{});
+      return f(Table8{table_of<ASSAY_FP8_E4M3FNUZ>()});
     case ASSAY_FP8_E5M2FNUZ:
-      return f(Table8<ASSAY_FP8_E5M2FNUZ>{});
+      return f(Table8{table_of<ASSAY_FP8_E5M2FNUZ>()});
   }
 }
 
@@ -154,9 +167,11 @@ void with_decoder(int32_t format, F&& f) {
 template <class F>
 void in_blocks(int64_t rows, F&& f) {
   int64_t r = 0;
-  for (; r + 8 <= rows; r += 8) f.template operator()<8>(r);
-  if (r + 4 <= rows) f.template operator()<4>(r), r += 4;
-  if (r + 2 <= rows) f.template operator()<2>(r), r += 2;
+  for (; r + kMostRows <= rows; r += kMostRows) f.template operator()<kMostRows>(r);
+  if constexpr (kMostRows > 4)
+    if (r + 4 <= rows) f.template operator()<4>(r), r += 4;
+  if constexpr (kMostRows > 2)
+    if (r + 2 <= rows) f.template operator()<2>(r), r += 2;
   if (r < rows) f.template operator()<1>(r);
 }
 
@@ -176,12 +191,12 @@ inline double total(Doubles v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2]
 
 // Dot products of kRows rows with kKeys vectors over `whole` dimensions.
 template <class D, int kRows, int kKeys>
-void scores_block(const double* q, int64_t q_stride, const std::byte* const* keys, int64_t whole,
-                  double* scores, int64_t stride) {
+void scores_block(const D& decoder, const double* q, int64_t q_stride, const std::byte* const* keys,
+                  int64_t whole, double* scores, int64_t stride) {
   Doubles sums[kRows][kKeys] = {};
   for (int64_t d = 0; d < whole; d += kCodes) {
     Pair key[kKeys];
-    for (int j = 0; j < kKeys; ++j) key[j] = D::decode(keys[j] + d * D::kBytes);
+    for (int j = 0; j < kKeys; ++j) key[j] = decoder.decode(keys[j] + d * D::kBytes);
     for (int r = 0; r < kRows; ++r) {
       const Doubles first = load_as<Doubles>(q + r * q_stride + d),
                     second = load_as<Doubles>(q + r * q_stride + d + 8);
@@ -198,8 +213,8 @@ inline void ask(const std::byte* from, int64_t bytes) {
 }
 
 template <class D>
-void scores_for(const double* q, int64_t rows, const std::byte* const* keys, int64_t count, int64_t dim,
-                double* scores, int64_t stride) {
+void scores_for(const D& decoder, int32_t format, const double* q, int64_t rows, const std::byte* const* keys,
+                int64_t count, int64_t dim, double* scores, int64_t stride) {
   const int64_t whole = dim / kCodes * kCodes;
   thread_local std::vector<double> ordered;
   ordered.resize(rows * whole);
@@ -208,24 +223,24 @@ void scores_for(const double* q, int64_t rows, const std::byte* const* keys, int
     const int64_t end = std::min(count, chunk + kChunk);
     bool asked = false;
     in_blocks(rows, [&]<int kRows>(int64_t r) {
-      constexpr int kKeys = kRows >= 8 ? 2 : kRows >= 2 ? 4 : 8;
+      constexpr int kKeys = block_keys(kRows);
       int64_t j = chunk;
       for (; j + kKeys <= end; j += kKeys) {
         for (int64_t a = j + kAhead; !asked && a < std::min(count, j + kAhead + kKeys); ++a)
           ask(keys[a], dim * D::kBytes);
-        scores_block<D, kRows, kKeys>(ordered.data() + r * whole, whole, keys + j, whole,
+        scores_block<D, kRows, kKeys>(decoder, ordered.data() + r * whole, whole, keys + j, whole,
                                       scores + r * stride + j, stride);
       }
       for (; j < end; ++j)
-        scores_block<D, kRows, 1>(ordered.data() + r * whole, whole, keys + j, whole, scores + r * stride + j,
-                                  stride);
+        scores_block<D, kRows, 1>(decoder, ordered.data() + r * whole, whole, keys + j, whole,
+                                  scores + r * stride + j, stride);
       asked = true;
     });
   }
   if (whole == dim) return;
   double tail[kCodes];
   for (int64_t j = 0; j < count; ++j) {
-    decode_span(D::kFormat, keys[j] + whole * D::kBytes, dim - whole, tail);
+    decode_span(format, keys[j] + whole * D::kBytes, dim - whole, tail);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t d = whole; d < dim; ++d) scores[r * stride + j] += q[r * dim + d] * tail[d - whole];
   }
@@ -233,14 +248,14 @@ void scores_for(const double* q, int64_t rows, const std::byte* const* keys, int
 
 // kRows rows of kPairs * 16 dimensions of the accumulator.
 template <class D, int kRows, int kPairs>
-void accumulate_block(const double* weights, int64_t stride, const std::byte* const* values, int64_t count,
-                      int64_t d, double* acc, int64_t acc_stride) {
+void accumulate_block(const D& decoder, const double* weights, int64_t stride, const std::byte* const* values,
+                      int64_t count, int64_t d, double* acc, int64_t acc_stride) {
   Doubles sums[kRows][2 * kPairs];
   for (int r = 0; r < kRows; ++r)
     for (int i = 0; i < 2 * kPairs; ++i) sums[r][i] = load_as<Doubles>(acc + r * acc_stride + d + 8 * i);
   for (int64_t j = 0; j < count; ++j) {
     Pair value[kPairs];
-    for (int i = 0; i < kPairs; ++i) value[i] = D::decode(values[j] + (d + kCodes * i) * D::kBytes);
+    for (int i = 0; i < kPairs; ++i) value[i] = decoder.decode(values[j] + (d + kCodes * i) * D::kBytes);
     for (int r = 0; r < kRows; ++r) {
       const double weight = weights[r * stride + j];
       for (int i = 0; i < kPairs; ++i) {
@@ -255,8 +270,8 @@ void accumulate_block(const double* weights, int64_t stride, const std::byte* co
 }
 
 template <class D>
-void accumulate_for(const double* weights, int64_t stride, int64_t rows, const std::byte* const* values,
-                    int64_t count, int64_t dim, double* acc) {
+void accumulate_for(const D& decoder, int32_t format, const double* weights, int64_t stride, int64_t rows,
+                    const std::byte* const* values, int64_t count, int64_t dim, double* acc) {
   const int64_t whole = dim / kCodes * kCodes;
   thread_local std::vector<double> ordered;
   ordered.resize(rows * whole);
@@ -266,21 +281,21 @@ void accumulate_for(const double* weights, int64_t stride, int64_t rows, const s
     for (int64_t j = 0; j < std::min(count - chunk - keys, kChunk); ++j)
       ask(values[chunk + keys + j], dim * D::kBytes);
     in_blocks(rows, [&]<int kRows>(int64_t r) {
-      constexpr int kPairs = 8 / kRows;
+      constexpr int kPairs = block_pairs(kRows);
       const double* w = weights + r * stride + chunk;
       double* to = ordered.data() + r * whole;
       int64_t d = 0;
       for (; d + kPairs * kCodes <= whole; d += kPairs * kCodes)
-        accumulate_block<D, kRows, kPairs>(w, stride, values + chunk, keys, d, to, whole);
+        accumulate_block<D, kRows, kPairs>(decoder, w, stride, values + chunk, keys, d, to, whole);
       for (; d < whole; d += kCodes)
-        accumulate_block<D, kRows, 1>(w, stride, values + chunk, keys, d, to, whole);
+        accumulate_block<D, kRows, 1>(decoder, w, stride, values + chunk, keys, d, to, whole);
     });
   }
   for (int64_t r = 0; r < rows; ++r) restore<D>(ordered.data() + r * whole, whole, acc + r * dim);
   if (whole == dim) return;
   double tail[kCodes];
   for (int64_t j = 0; j < count; ++j) {
-    decode_span(D::kFormat, values[j] + whole * D::kBytes, dim - whole, tail);
+    decode_span(format, values[j] + whole * D::kBytes, dim - whole, tail);
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t d = whole; d < dim; ++d) acc[r * dim + d] += weights[r * stride + j] * tail[d - whole];
   }
@@ -296,13 +311,16 @@ bool has_coded_rows(int32_t format) {
 
 void coded_rows_scores(int32_t format, const double* q, int64_t rows, const std::byte* const* keys,
                        int64_t count, int64_t dim, double* scores, int64_t stride) {
-  with_decoder(format, [&]<class D>(D) { scores_for<D>(q, rows, keys, count, dim, scores, stride); });
+  with_decoder(format, [&]<class D>(D decoder) {
+    scores_for(decoder, format, q, rows, keys, count, dim, scores, stride);
+  });
 }
 
 void coded_rows_accumulate(int32_t format, const double* weights, int64_t stride, int64_t rows,
                            const std::byte* const* values, int64_t count, int64_t dim, double* acc) {
-  with_decoder(format,
-               [&]<class D>(D) { accumulate_for<D>(weights, stride, rows, values, count, dim, acc); });
+  with_decoder(format, [&]<class D>(D decoder) {
+    accumulate_for(decoder, format, weights, stride, rows, values, count, dim, acc);
+  });
 }
 
 }  // namespace assay

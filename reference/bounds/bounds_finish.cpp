@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "reference/bounds/bounds_infinity.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Share of its own term that the replayed rounding of P may reach before it counts as not random.
 constexpr double kSuspicious = 0.75;

@@ -4,17 +4,11 @@
 // over in it, is that of O (bounds_finish.cpp).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "reference/bounds/bounds_finish.hpp"
+#include "reference/bounds/bounds_infinity.hpp"
 
 namespace assay {
-namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-}  // namespace
-
 // No part's row sum moves further than the weight that moves most (L16), whatever it has of the row's.
 double RowBounds::moved_by_most() const {
   const double eps = model_.largest_eps();

@@ -2,17 +2,16 @@
 // See bounds_followed.hpp and bounds_leads.hpp.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_followed.hpp"
+#include "reference/bounds/bounds_infinity.hpp"
 #include "reference/bounds/bounds_rounding.hpp"
 
 namespace assay::matrix_bounds {
 namespace {
 
 using Eigen::Index;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Top {
   Index at = -1;

@@ -5,15 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "reference/attention/vector_math.hpp"
+#include "reference/bounds/bounds_infinity.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // Runs further below the row's largest score have no weight.
 constexpr double kFarBelow = 700;
 // Fewer keys than this lie within a few steps of a grid by chance, each few in a place of their own.

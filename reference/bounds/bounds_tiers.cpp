@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "reference/bounds/bounds_infinity.hpp"
 
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // So few numbers are set before another thread is awake.
 constexpr size_t kManyElements = size_t{1} << 15;
 

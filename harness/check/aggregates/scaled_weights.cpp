@@ -15,7 +15,7 @@ namespace {
 // Keys read for each question, and for each case.
 constexpr int64_t kKeysAsked = int64_t{1} << 17, kKeysOfCase = int64_t{1} << 20;
 // Standard deviations of a sample that are given away.
-constexpr double kChance = 3;
+constexpr double kSampleChance = 3;
 
 }  // namespace
 
@@ -120,8 +120,8 @@ KnownLean ScaledWeights::lean(std::span<const RowHead> rows, const ExpectedError
   });
   KnownLean known;
   for (const Sum& s : {all[0], all[1]}) {
-    known.low = std::min(known.low, s.value - kChance * s.sd);
-    known.high = std::max(known.high, s.value + kChance * s.sd);
+    known.low = std::min(known.low, s.value - kSampleChance * s.sd);
+    known.high = std::max(known.high, s.value + kSampleChance * s.sd);
   }
   known.unsure = std::fabs(all[2].value);
   return known;

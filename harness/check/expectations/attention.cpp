@@ -22,8 +22,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Kind = RunOutputs::Kind;
-constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr Interval kAnyNumber{-std::numeric_limits<double>::infinity(),
+                              std::numeric_limits<double>::infinity()};
 
 // Whether fp32 may run out of numbers: in partial sums, or where scores are divided by a small cap.
 // Infinities and NaN are then what a correct kernel writes. Or a cap so large that scale over cap is zero
@@ -144,7 +144,7 @@ void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) cons
     for (size_t n = 0; n < b->value.rows.size(); ++n)
       bounded_row[first[b->value.rows[n].request] + b->value.rows[n].row] = static_cast<int64_t>(n);
   }
-  const int64_t slices = std::min(count, kSlices), dims = p.head_dim_v;
+  const int64_t slices = std::min(count, RunOutputs::kSlices), dims = p.head_dim_v;
   const bool open = b != nullptr && may_overflow(*b, p);
   out.in_slices(slices, [&](RunOutputs& slice, int64_t part) {
     for (int64_t row = count * part / slices; row < count * (part + 1) / slices; ++row)
@@ -167,14 +167,14 @@ void AttentionExpectation::walk(RunOutputs& out, const BoundedAttention* b) cons
               place);
         } else {
           for (place.dim = 0; place.dim < dims; ++place.dim)
-            slice.expect(Kind::kValue, Operand::kO, o_at + place.dim * o.stride[2], Interval{-kInf, kInf},
+            slice.expect(Kind::kValue, Operand::kO, o_at + place.dim * o.stride[2], kAnyNumber,
                          o_widths(*b, first_at + place.dim), place);
         }
         place.dim = -1;
         if (lse.data == nullptr) continue;
         const LseRange range = lse_range(*b, slot, inputs_.contracts);
-        slice.expect(Kind::kMark, Operand::kLse, lse_at, open ? Interval{-kInf, kInf} : range.interval,
-                     range.widths, place);
+        slice.expect(Kind::kMark, Operand::kLse, lse_at, open ? kAnyNumber : range.interval, range.widths,
+                     place);
       }
   });
   out.finish();

@@ -11,8 +11,6 @@ namespace {
 
 using Kind = RunOutputs::Kind;
 
-double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
-
 // Block and slot of a cached token, through the table in memory.
 std::pair<int64_t, int64_t> find(const Problem& p, const assay_tensors& t, int request, int32_t position) {
   const auto at = [](const assay_tensor& list, int64_t i, int64_t j = 0) -> int64_t {

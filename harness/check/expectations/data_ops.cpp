@@ -14,7 +14,6 @@ namespace assay {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
 
 class RowsExpectation final : public BlockExpectation {
  public:
@@ -24,7 +23,7 @@ class RowsExpectation final : public BlockExpectation {
 
  private:
   void check(RunOutputs& out) override {
-    const int64_t rows = inputs_.problem.rows(), slices = std::min(rows, kSlices);
+    const int64_t rows = inputs_.problem.rows(), slices = std::min(rows, RunOutputs::kSlices);
     std::vector<double> gates(slices, 0.0);
     out.in_slices(slices, [&](RunOutputs& slice, int64_t n) {
       rows_.check(inputs_, arithmetic_, slice, {rows * n / slices, rows * (n + 1) / slices}, &gates[n]);

@@ -8,6 +8,7 @@
 
 #include "harness/check/expectations/expectation.hpp"
 #include "harness/ops/packed_rows.hpp"
+#include "reference/formats/formats.hpp"
 
 namespace assay {
 
@@ -39,6 +40,12 @@ struct RowsOf {
   bool gated;
 };
 std::unique_ptr<Expectation> expect_rows(const Inputs&, RowsOf);
+
+// The number at an offset of an operand.
+inline double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
+// Of parts: bounds are kept of so many elements, about 100 bytes each; of more they are made again each time.
+inline constexpr int64_t kMostKept = 4 << 20;
+inline constexpr int64_t kRowsOfSlice = 8;
 
 inline ElementPlace place_of_row(PackedRow row, int32_t head, int32_t dim) {
   return {{row.request, row.row}, head, dim};

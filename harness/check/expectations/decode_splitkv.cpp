@@ -17,11 +17,8 @@ namespace assay {
 namespace {
 
 using Kind = RunOutputs::Kind;
-constexpr int64_t kRowsOfSlice = 8;
-constexpr int64_t kMostKept =
-    4 << 20;  // elements of all parts, about 100 bytes each; beyond that, again each time
 
-std::vector<RowId> rows_of(const Problem& p) {
+std::vector<RowId> rows_in_order(const Problem& p) {
   std::vector<RowId> rows;
   for (size_t r = 0; r < p.requests.size(); ++r)
     for (int32_t i = 0; i < p.requests[r].q_len; ++i) rows.push_back({static_cast<int32_t>(r), i});
@@ -29,7 +26,7 @@ std::vector<RowId> rows_of(const Problem& p) {
 }
 
 // Row n of the reference, which is row n of the batch.
-void check_row(const assay_tensors& t, const BoundedAttention& b, int64_t part, int64_t n, RunOutputs& out) {
+void check_part(const assay_tensors& t, const BoundedAttention& b, int64_t part, int64_t n, RunOutputs& out) {
   const AttentionResult& value = b.value;
   for (int32_t head = 0; head < value.heads_q; ++head) {
     const int64_t slot = n * value.heads_q + head;
@@ -64,7 +61,7 @@ class PartsExpectation final : public BlockExpectation {
  private:
   void check(RunOutputs& out) override {
     const Problem& p = inputs_.problem;
-    const std::vector<RowId> rows = rows_of(p);
+    const std::vector<RowId> rows = rows_in_order(p);
     const auto count = static_cast<int64_t>(rows.size());
     const bool keep = count * p.heads_q * p.head_dim_v * p.states <= kMostKept;
     const bool known = kept_.size() == static_cast<size_t>(p.states);
@@ -76,7 +73,7 @@ class PartsExpectation final : public BlockExpectation {
       const BoundedAttention& bounded = known ? kept_[part] : fresh;
       out.in_slices((count + kRowsOfSlice - 1) / kRowsOfSlice, [&](RunOutputs& slice, int64_t n) {
         for (int64_t at = n * kRowsOfSlice; at < std::min(count, (n + 1) * kRowsOfSlice); ++at)
-          check_row(inputs_.tensors, bounded, part, at, slice);
+          check_part(inputs_.tensors, bounded, part, at, slice);
       });
       gate_ = std::fmax(gate_, class_gate(bounded, own, arithmetic_).ratio);  // NaN says nothing
       if (!known && keep) kept_.push_back(std::move(fresh));

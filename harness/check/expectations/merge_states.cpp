@@ -11,10 +11,7 @@
 namespace assay {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 using Kind = RunOutputs::Kind;
-
-double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
 
 void check_merge(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out, RowSpan span,
                  double* gate) {
@@ -35,7 +32,8 @@ void check_merge(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& ou
         for (int32_t d = 0; d < p.head_dim_v; ++d)
           o[s][d] = real_at(t.partial_o, s * step[0] + at * step[1] + head * step[2] + d * step[3]);
       }
-      const double sink = p.sinks ? real_at(t.sinks, head * t.sinks.stride[0]) : -kInf;
+      const double sink =
+          p.sinks ? real_at(t.sinks, head * t.sinks.stride[0]) : -std::numeric_limits<double>::infinity();
       merge_row(states, lse, p.head_dim_v, sink, a, merged);
       *gate = std::max(*gate, merged.gate);
       const int64_t first = at * t.o.stride[0] + head * t.o.stride[1];

@@ -19,8 +19,6 @@ namespace assay {
 namespace {
 
 using Kind = RunOutputs::Kind;
-constexpr int64_t kRowsOfSlice = 8;
-constexpr double kMostKept = 4 << 20;  // elements of all works, about 100 bytes each
 
 // Works of the same rows and keys, of one KV head each; whole tiles are one piece together.
 struct Piece {

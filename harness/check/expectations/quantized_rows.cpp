@@ -14,8 +14,6 @@ namespace {
 
 using Kind = RunOutputs::Kind;
 
-double real_at(const assay_tensor& t, int64_t at) { return load(t.format, t.data, at); }
-
 // How rows become codes: the target's format and scale, and where a dynamic one is written.
 struct Rounding {
   int32_t format, kind;
@@ -44,9 +42,9 @@ struct SourceRow {
 
 // One row of `dims` values, written to codes_at(d), its dynamic scale to `scale_at`.
 template <class CodesAt>
-void check_row(const Inputs& inputs, const assay_arithmetic& a, const SourceRow& source, int64_t dims,
-               const Rounding& to, Operand codes, const CodesAt& codes_at, int64_t scale_at, PackedRow row,
-               int32_t head, RunOutputs& out) {
+void check_codes(const Inputs& inputs, const assay_arithmetic& a, const SourceRow& source, int64_t dims,
+                 const Rounding& to, Operand codes, const CodesAt& codes_at, int64_t scale_at, PackedRow row,
+                 int32_t head, RunOutputs& out) {
   const assay_tensor& scales = tensor_of(inputs.tensors, to.scale);
   if (source.codes) {
     if (to.kind == ASSAY_SCALE_TOKEN_HEAD)
@@ -115,7 +113,7 @@ void check_cache_write(const Inputs& inputs, const assay_arithmetic& a, RunOutpu
       if (p.split_latent) from.rest = &t.dense_v, from.rest_from = at * t.dense_v.stride[0];
       from.codes = p.source_format == ASSAY_FORMAT_NONE;
       if (ready.data != nullptr) from.scale = real_at(ready, at * ready.stride[0] + head * ready.stride[1]);
-      check_row(
+      check_codes(
           inputs, a, from, is_v ? p.head_dim_v : p.head_dim_qk, to, is_v ? Operand::kV : Operand::kK,
           [&](int64_t d) { return cache_element(cache, p.layout, is_v, block, in_page, head, d); },
           block * scales.stride[0] + head * scales.stride[1] + in_page * scales.stride[2], rows[at], head,
@@ -157,7 +155,7 @@ void check_rows(const Inputs& inputs, const assay_arithmetic& a, RunOutputs& out
   for (int64_t at = span.begin; at < span.end; ++at)
     for (int32_t head = 0; head < p.heads_q; ++head) {
       const int64_t first = at * t.q.stride[0] + head * t.q.stride[1];
-      check_row(
+      check_codes(
           inputs, a, {t.source, at * t.source.stride[0] + head * t.source.stride[1]}, p.head_dim_qk, to,
           Operand::kQ, [&](int64_t d) { return first + d * t.q.stride[2]; },
           at * t.q_scale.stride[0] + head * t.q_scale.stride[1], rows[at], head, out);

@@ -36,6 +36,7 @@ class RunOutputs {
   // Calls check(slice, n) for n of 0 .. count - 1 on the threads there are, and takes the slices in in order,
   // so that figures do not depend on the number of threads. Elements are asked about in slices only.
   void in_slices(int64_t count, const std::function<void(RunOutputs&, int64_t)>& check);
+  static constexpr int64_t kSlices = 64;  // where nothing else suggests a number
 
   // `values` are what the op is about (codes, rows, O), `marks` what comes once per row and head beside them
   // (LSE, dynamic scales).

@@ -23,7 +23,6 @@ namespace assay {
 namespace {
 
 using Kind = RunOutputs::Kind;
-constexpr int64_t kSlices = 64;  // whatever the number of threads, so that figures do not depend on it
 
 // The attention that a step ends with, over a cache of its own.
 Inputs complete(const Inputs& step) {
@@ -213,7 +212,7 @@ class StepExpectation final : public Expectation {
   }
 
   void check_cache(RunOutputs& out) const {
-    const int64_t rows = inputs_.problem.key_rows(), slices = std::min(rows, kSlices);
+    const int64_t rows = inputs_.problem.key_rows(), slices = std::min(rows, RunOutputs::kSlices);
     out.in_slices(slices, [&](RunOutputs& slice, int64_t n) {
       each_new(rows * n / slices, rows * (n + 1) / slices, [&](const Element& e, const ElementPlace& place) {
         slice.expect(Kind::kMark, e.operand, e.at, e.wanted, e.exact, place);

@@ -19,7 +19,7 @@ namespace {
 // Changes the placement of pages and nothing else (any odd constant).
 constexpr uint64_t kOtherPlacement = 0x9e3779b97f4a7c15;
 
-void place(Problem& p) {
+void place_anew(Problem& p) {
   if (op_of(p).has_cache) place_pages(p);
 }
 
@@ -35,7 +35,7 @@ DerivedCall some_requests(const Problem& p, const std::vector<int>& which) {
   std::vector<Request> requests;
   for (const int r : which) requests.push_back(p.requests[r]);
   DerivedCall call = reshaped(p, which, requests);
-  place(call.problem);
+  place_anew(call.problem);
   return call;
 }
 
@@ -100,8 +100,8 @@ DerivedCase split(const Problem& p) {
     if (whole.q_len > 0) moved += cut;
   }
   if (moved == 0) return {0, {}, "no request has rows behind a context"};
-  place(front.problem);
-  place(back.problem);
+  place_anew(front.problem);
+  place_anew(back.problem);
   DerivedCase out;
   out.calls.push_back(std::move(front));
   out.calls.push_back(std::move(back));
@@ -127,7 +127,7 @@ DerivedCase chunked(const Problem& p) {
       rows += end - begin;
     }
     if (rows == 0) continue;
-    place(call.problem);
+    place_anew(call.problem);
     out.calls.push_back(std::move(call));
   }
   return out;

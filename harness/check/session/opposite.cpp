@@ -18,7 +18,7 @@ namespace {
 constexpr double kAgreement = 1.0 / 16;
 
 constexpr int64_t kManyRows = 1 << 14;  // shared out to threads
-int64_t rows_of(const assay_tensor& t) {
+int64_t count_rows(const assay_tensor& t) {
   int64_t rows = t.rank > 0 ? 1 : 0;
   for (int i = 0; i + 1 < t.rank; ++i) rows *= t.shape[i];
   return rows;
@@ -132,7 +132,7 @@ bool turn_values(Inputs& inputs) {
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     const HeldRows held(inputs.buffers[operand], t);
-    const int64_t rows = rows_of(t);
+    const int64_t rows = count_rows(t);
 #pragma omp parallel for schedule(static) if (rows > kManyRows)
     for (int64_t row = 0; row < rows; ++row)
       if (const int64_t offset = row_offset(t, row); held.has(offset)) turn_row(t, offset);
@@ -152,7 +152,7 @@ std::vector<TurnedRows> turn_random_rows(Inputs& inputs, std::mt19937_64& random
   for (const Operand operand : operands) {
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     if (inputs.buffers[operand].sparse()) continue;
-    const int64_t count = rows_of(t);
+    const int64_t count = count_rows(t);
     if (count < 1 || t.shape[t.rank - 1] < 1) continue;
     const int bytes = format_bytes(t.format);
     const int64_t row_bytes = ((t.shape[t.rank - 1] - 1) * t.stride[t.rank - 1] + 1) * bytes;
@@ -190,7 +190,7 @@ std::vector<TurnedRows> turn_random_keys(Inputs& inputs, std::mt19937_64& random
     const assay_tensor& t = tensor_of(inputs.tensors, operand);
     if ((operand != Operand::kK && operand != Operand::kV) || inputs.buffers[operand].sparse()) continue;
     const int bytes = format_bytes(t.format), last = t.rank - 1;
-    const int64_t of_first = rows_of(t) / t.shape[0];  // of a block, or of a key
+    const int64_t of_first = count_rows(t) / t.shape[0];  // of a block, or of a key
     int64_t left = kMostRows;
     for (const int r : requests) {
       const int64_t keys = p.requests[r].kv_len;
@@ -327,7 +327,7 @@ std::string not_as_turned(const Inputs& inputs, const Snapshot& before, const Sn
     if (a.data == nullptr || b.data == nullptr || a.rank < 1 || format_bytes(a.format) < 1) continue;
     const assay_tensor marks = before.view(inputs, Operand::kPartialLse);
     const TurnedOutput output = {a, b, held, marks, operand, opposite && !stays(operand)};
-    const int64_t rows = rows_of(a);
+    const int64_t rows = count_rows(a);
     int64_t first = rows;  // with a fault
     std::string why;
 #pragma omp parallel for schedule(static) if (rows > kManyRows)
