@@ -51,8 +51,11 @@ void add_timing(CLI::App& app, Typed& t) {
 void add_judging(CLI::App& app, Typed& t) {
   RunOptions& o = t.args.run;
   add_repeatable(app, "--kernel", o.kernels, "only kernels matching this glob", "GLOB");
-  add_repeatable(app, "--backend", o.backends,
-                 "installed backend, or path of a library (default: all installed)", "NAME|PATH");
+  add_repeatable(
+      app, "--backend", o.backends,
+      "installed backend, or path of a library (default: all installed; explain asks cpu, for it is about "
+      "one kernel)",
+      "NAME|PATH");
   app.add_option("--resume", t.resume, "continue the run in DIR (default: the folder of --out)")
       ->type_name("[DIR]")
       ->expected(0, 1);

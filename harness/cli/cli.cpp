@@ -10,6 +10,9 @@
 #include <cstring>
 #include <filesystem>
 #include <new>
+#include <span>
+#include <string_view>
+#include <utility>
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
@@ -50,6 +53,35 @@ void require_known_command(const std::string& word, const std::vector<Command>& 
       fmt::format("there is no command {}{}; there are: {}", word, did_you_mean(word, known), join(known)));
 }
 
+// What other programs call an option of ours: one word of its name says what it means, the first that the
+// command has. Close spellings need no row.
+constexpr std::pair<std::string_view, std::string_view> kOtherWords[] = {
+    {"lib", "--backend"},       {"libs", "--backend"},     {"library", "--backend"},
+    {"libraries", "--backend"}, {"so", "--backend"},       {"plugin", "--backend"},
+    {"dll", "--backend"},       {"regex", "--filter"},     {"grep", "--filter"},
+    {"match", "--filter"},      {"output", "--out"},       {"dir", "--out"},
+    {"directory", "--out"},     {"folder", "--out"},       {"gpu", "--devices"},
+    {"gpus", "--devices"},      {"threads", "--jobs"},     {"parallel", "--jobs"},
+    {"workers", "--jobs"},      {"processes", "--jobs"},   {"silent", "--quiet"},
+    {"progress", "--quiet"},    {"plot", "--picture"},     {"png", "--picture"},
+    {"image", "--picture"},     {"xml", "--junit"},        {"cases", "--limit"},
+    {"override", "--set"},      {"shape", "--set"},        {"html", "--report"},
+    {"continue", "--resume"},   {"deadline", "--timeout"}, {"memory", "--worker-memory"}};
+
+std::string meant(const std::string& name, std::span<const std::string_view> known) {
+  const auto has = [&](std::string_view option) {
+    return std::find(known.begin(), known.end(), option) != known.end();
+  };
+  for (size_t at = name.find_first_not_of('-'); at < name.size();) {
+    const size_t end = std::min(name.find('-', at), name.size());
+    const std::string_view word = std::string_view(name).substr(at, end - at);
+    for (const auto& [other, ours] : kOtherWords)
+      if (word == other && has(ours)) return fmt::format(" (did you mean \"{}\"?)", ours);
+    at = end + 1;
+  }
+  return did_you_mean(name, known);
+}
+
 // The library names every word it did not expect, values included, and only after what it misses otherwise.
 void require_known_options(const CLI::App& command, const std::vector<std::string>& words) {
   std::vector<std::string> names;
@@ -61,7 +93,7 @@ void require_known_options(const CLI::App& command, const std::vector<std::strin
     if (name == "--") return;
     if (!name.starts_with("--") || std::find(names.begin(), names.end(), name) != names.end()) continue;
     throw InputError(fmt::format("assay {} has no option {}{}; assay {} --help lists them",
-                                 command.get_name(), name, did_you_mean(name, known), command.get_name()));
+                                 command.get_name(), name, meant(name, known), command.get_name()));
   }
 }
 

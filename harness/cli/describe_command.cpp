@@ -19,6 +19,7 @@
 #include "harness/run/case_stream.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/text.hpp"
+#include "harness/scenario/value_notes.hpp"
 #include "reference/attention/attention.hpp"
 
 namespace assay {
@@ -41,6 +42,8 @@ void print_field(const Field& f) {
              names_of(f.ops) == "all" ? "" : fmt::format(" ({})", names_of(f.ops)));
   if (!f.syntax.empty()) fmt::print("          value:    {}\n", f.syntax);
   if (!f.accepted.empty()) fmt::print("          accepted: {}\n", f.accepted);
+  for (const ValueNote& note : value_notes(f.name))
+    fmt::print("            {:<11} {}\n", note.value, note.meaning);
   fmt::print("          default:  {}\n", f.default_text.empty() ? "none: it must be given" : f.default_text);
 }
 

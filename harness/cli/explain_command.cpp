@@ -291,7 +291,10 @@ Command add_explain(CLI::App& app) {
       "what is wrong in a failed case of prefill, paged or step, and which cause explains it best");
   explain->add_option("line", a.line, "scenario line in quotes")->type_name("LINE");
   explain->add_option("--kernel", a.kernel, "name of the kernel")->type_name("NAME");
-  explain->add_option("--backend", a.backend, "installed backend, or path of a library (default: cpu)")
+  explain
+      ->add_option("--backend", a.backend,
+                   "installed backend, or path of a library (default: cpu, for it is about one kernel; "
+                   "check asks all installed)")
       ->type_name("NAME|PATH");
   explain->add_option("--json", a.json, "also write everything as JSON; - is stdout, in place of the text")
       ->type_name("FILE|-");
@@ -337,6 +340,11 @@ Command add_explain(CLI::App& app) {
                  "with --score: every eighth fault, and the true causes taken away from a third of these")
       ->needs(score);
   explain->footer(
+      "The kernel is called in processes of its own. One that crashes or does not end is reported so, call "
+      "by\n"
+      "call: of prefill and paged a fatal access is the cause memory.out_of_range, of a step the stage is "
+      "named\n"
+      "where it was. A case that the kernel refuses is reported and not explained.\n"
       "Exit code 0 when a cause is named, when there is nothing to explain and with --causes; 1 when "
       "something\n"
       "is wrong that no known cause explains; with --score 0 when the true cause is first for 90 % of the "

@@ -99,7 +99,8 @@ void add_output(CLI::App& app, Typed& t) {
       ->type_name("COLUMN");
   app.add_flag("--json", t.args.json,
                "rows, tally and notes as one JSON document on stdout, in place of text");
-  app.add_flag("--quiet", t.args.quiet, "no progress");
+  app.add_flag("--quiet", t.args.quiet,
+               "no progress; the table stays (--no-table), and a line a row is rows.csv of --out, or --json");
   app.add_option("--color", t.color, "auto, always or never")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "always", "never"}));

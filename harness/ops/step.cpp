@@ -72,7 +72,8 @@ constexpr std::string_view kExamples[] = {
     "step h=4/2 d=32 strides=q+kv+out+last batch=1q1s33_1q5s40_1q6 seed=6",
     "step h=4/2 d=64 kv=int8:token_head/int8:channel layout=hnd batch=2q1s33_1q9s20 seed=7",
     "step h=4/1 d=64/48 kv=fp8_e4m3 pad=2 sources=2 layout=mla strides=q+last batch=2q1s33_1q5s9 seed=16",
-    "step h=4/2 d=64/48 sources=2 strides=q batch=1q1s33_2q5s9 seed=17"};
+    "step h=4/2 d=64/48 sources=2 strides=q batch=1q1s33_2q5s9 seed=17",
+    "step h=4/2 d=64 kv=int8:token_head write=off input=exact batch=2q1s33_1q9s20 seed=18"};
 
 bool writable(const Quantization& q) { return q.scale != ASSAY_SCALE_REQUEST_HEAD; }
 
@@ -167,8 +168,9 @@ constinit const Op ops::step = {
     .rows_anywhere = false,
     .kv_rule =
         {writable,
-         "step writes its new keys with scales that are given for all of the cache, or computes them; take "
-         "kv without scales or with scales tensor, host, head, channel or token_head"},
+         "kv= with scales of a request: the cache of a step is written by steps (with write=off by another "
+         "layer's), with scales that are given for all of it or computed for each token; take kv= without "
+         "scales or with tensor, host, head, channel or token_head, or paged, which reads any cache"},
     .foreign_fields = "first keys, hybrid caches and relations",
     .check = check,
     .work = work,

@@ -36,6 +36,12 @@ bool is_for_group(const Scenario& s) {
   return op.attends_rows && takes(op, "ranks") && (s.ranks > 1 || s.interleave > 1);
 }
 
+// As the line has it: "ranks=2", "the ranks of interleave=16".
+std::string group_text(const Scenario& s) {
+  return s.ranks > 1 ? fmt::format("ranks={}", s.ranks)
+                     : fmt::format("the ranks of interleave={}", s.interleave);
+}
+
 std::string ops_with(Operand operand) {
   std::string names;
   for (const Op* op : all_ops())
@@ -70,14 +76,17 @@ std::vector<Rule> op_rules() {
        },
        [](const Scenario& s) {
          const Op& op = op_of(s.op);
+         if ((op.masks & mask_bit(s.mask)) != 0)
+           return fmt::format(
+               "positions= of {0} are none, or depth (of a draft in a tree, with mask=tree): its rows stand "
+               "behind what is cached; take one of these, or paged or prefill, whose rows stand anywhere",
+               op.name);
          std::string list;
          for (const Name& mask : mask_names())
            if ((op.masks & mask_bit(mask.value)) != 0)
              list += (list.empty() ? "" : ", ") + std::string(mask.text);
-         return fmt::format(
-             "{} has mask={}{}; it cannot have mask={}", op.name, list,
-             op.rows_anywhere ? "" : ", and of positions= none and depth (of a draft in a tree)",
-             name_of(mask_names(), s.mask));
+         return fmt::format("mask={} is none of {}; take mask={}", name_of(mask_names(), s.mask), op.name,
+                            list);
        }},
       {"block_from",
        {"op", "from"},
@@ -285,10 +294,10 @@ std::vector<Rule> op_rules() {
        },
        [](const Scenario& s) {
          return fmt::format(
-             "ranks={} share causal attention over heads of K and V; leave out other masks, layout=mla, "
+             "{} share causal attention over heads of K and V; leave out other masks, layout=mla, "
              "write=off, encoder=, pool=, sources=2, scales of q= and token_head of kv=, or take ranks=1 "
              "interleave=1",
-             s.ranks);
+             group_text(s));
        }},
       {"ranks_batch",
        {"op", "ranks", "interleave", "batch"},
@@ -300,8 +309,8 @@ std::vector<Rule> op_rules() {
                  std::all_of(groups.begin(), groups.end(), [](auto& g) { return g.shared == 0; }));
        },
        [](const Scenario& s) {
-         return fmt::format(
-             "ranks={} share keys of requests with pages of their own; leave out p and trace()", s.ranks);
+         return fmt::format("{} share keys of requests with pages of their own; leave out p and trace()",
+                            group_text(s));
        }},
       {"block_q",
        {"op", "q"},
@@ -323,21 +332,28 @@ std::vector<Rule> op_rules() {
        },
        [](const Scenario& s) { return std::string(op_of(s.op).kv_rule.message); }},
       {"computed_scales",
-       {"op", "kv", "layout", "input"},
+       {"op", "kv", "layout", "input", "write"},
        [](const Scenario& s) {
          const Op& op = op_of(s.op);
          const OperandUse* scales = find_operand(op, Operand::kKScale);
          const bool computes = scales != nullptr && scales->when_dynamic != Role::kNone;
          const auto dynamic = [](const Quantization& q) { return q.scale == ASSAY_SCALE_TOKEN_HEAD; };
+         const bool unknown = answer_is_known(s.recipe) && !s.no_write;
          return !(op.attends_rows && computes && (dynamic(s.k) || dynamic(s.v)) &&
-                  (s.layout == ASSAY_LAYOUT_MLA || answer_is_known(s.recipe)));
+                  (s.layout == ASSAY_LAYOUT_MLA || unknown));
        },
        [](const Scenario& s) {
+         if (s.layout == ASSAY_LAYOUT_MLA)
+           return fmt::format(
+               "kv= with token_head: a cache that {} writes has scales of K and of V for each token, and V "
+               "of "
+               "layout=mla has none of its own; take other scales or another layout, or paged, which reads "
+               "such a cache",
+               op_of(s.op).name);
          return fmt::format(
-             "{} computes the scales of its new keys: V of a latent cache has none of its own, and no answer "
-             "is "
-             "known beforehand; take other scales, or another layout and input",
-             op_of(s.op).name);
+             "kv= with token_head: {} computes the scales of its new keys, so that input={} knows no answer "
+             "beforehand; take other scales, another input, or write=off",
+             op_of(s.op).name, name_of(kRecipeNames, static_cast<int32_t>(s.recipe)));
        }},
       {"block_rows",
        {"op", "mask", "batch"},

@@ -249,10 +249,13 @@ const std::vector<Rule>& rules() {
            if (s.mask == ASSAY_MASK_TREE && s.positions >= 0)
              return std::string(
                  "the drafts of a tree stand behind its context; take positions=depth or drawn");
-           return std::string(
-               "first= and positions= move what a mask sees; they go with an op that has a mask, "
-               "index=full, and an input other than exact, incidence and dyadic, whose answer counts "
-               "keys from 0");
+           return fmt::format(
+               "{} moves what a mask sees; it goes with an op that has a mask, index=full, and an input "
+               "other "
+               "than exact, incidence and dyadic, whose answer counts keys from 0",
+               s.first_key == kNoPositions   ? "positions="
+               : s.positions == kNoPositions ? "first="
+                                             : "first= with positions=");
          }},
         {"positions_end",
          {"first", "positions", "batch"},

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rule with a case that breaks it and nothing else, combinations that must stay allowed, and the
 // promise covering arrays live on: a rule looks at the fields it names and at no other.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -257,6 +259,63 @@ TEST(Rules, EachIsBrokenByItsCase) {
       EXPECT_FALSE(rule.message(s).empty());
     }
   }
+}
+
+// Whoever wrote window=20 is not told about mask=causal, which he did not write: the first NAME= of a message
+// is of a field that does not stand at its default.
+TEST(Rules, MessagesNameFirstWhatTheLineWrites) {
+  ScenarioGenerator random(11);
+  std::map<std::string_view, int> named;
+  std::set<std::string> silent;
+  for (int i = 0; i < 60000; ++i) {
+    Scenario s = random.any();
+    if (i % 4 == 0) s.op = ASSAY_OP_STEP, s.mask = (s.seed & 1) != 0 ? s.mask : int32_t{ASSAY_MASK_CAUSAL};
+    if (i % 8 == 0) s.positions = i % 16 == 0 ? kDrawnPositions : 17;
+    for (const Rule& rule : rules()) {
+      if (rule.holds(s)) continue;
+      const std::string text = rule.message(s);
+      size_t first = std::string::npos;
+      int field = -1;
+      for (size_t at = text.find('='); at != std::string::npos; at = text.find('=', at + 1)) {
+        size_t begin = at;
+        while (begin > 0 && std::isalpha(static_cast<unsigned char>(text[begin - 1])) != 0) --begin;
+        field = field_index(text.substr(begin, at - begin));
+        if (field > 0) first = begin;
+        if (first != std::string::npos) break;
+      }
+      if (first == std::string::npos) continue;
+      ++named[rule.name];
+      if (fields()[static_cast<size_t>(field)].is_default(s))
+        silent.insert(std::string(rule.name) + ": " + text);
+    }
+  }
+  for (const std::string& text : silent) ADD_FAILURE() << text;
+  EXPECT_GT(named.size(), 30u);
+}
+
+// What no kernel writes needs no rule for writing.
+TEST(Rules, StepsThatWriteNothing) {
+  const std::string step = "step h=4/2 d=64 batch=2q1s33_1q9s20 ";
+  EXPECT_NO_THROW(parse_scenario(step + "kv=int8:token_head input=exact write=off"));
+  EXPECT_NO_THROW(parse_scenario(step + "kv=int8:token_head/bf16 input=dyadic write=off"));
+  const auto refusal = [](const std::string& line) -> std::string {
+    try {
+      parse_scenario(line);
+    } catch (const InputError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  using ::testing::AllOf, ::testing::HasSubstr, ::testing::Not;
+  EXPECT_THAT(refusal(step + "kv=int8:token_head input=exact"), HasSubstr("write=off"));
+  EXPECT_THAT(
+      refusal(step + "kv=fp8_e4m3:request_head write=off"),
+      AllOf(HasSubstr("scales of a request"), HasSubstr("paged"), Not(HasSubstr("writes its new keys"))));
+  EXPECT_THAT(refusal("step h=4/1 d=64/32 layout=mla kv=int8:token_head write=off batch=1q1s9"),
+              AllOf(HasSubstr("paged"), Not(HasSubstr("computes"))));
+  EXPECT_THAT(refusal(step + "positions=drawn window=20"),
+              AllOf(HasSubstr("positions= of step"), Not(HasSubstr("mask=causal"))));
+  EXPECT_THAT(refusal(step + "positions=depth"), AllOf(HasSubstr("mask=tree"), Not(HasSubstr("causal"))));
 }
 
 TEST(Rules, DefinedCombinationsStayAllowed) {

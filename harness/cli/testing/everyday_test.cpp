@@ -214,6 +214,12 @@ TEST_F(Everyday, MistypedWordsGetSuggestions) {
                {{"merge", "a", "--uot", "b"}, "--out"},
                {{"check", kLine, "--backend", "cup"}, "cpu"},
                {{"check", kLine, "--backend", "cpu", "--kernel", "paged_navie_cpu"}, "paged_naive_cpu"},
+               {{"check", kLine, "--kernel-lib", "x.so"}, "--backend"},
+               {{"explain", kLine, "--library=x.so"}, "--backend"},
+               {{"kernels", "--shared-lib", "x.so"}, "--backend"},
+               {{"run", kLine, "--output-dir", "x"}, "--out"},
+               {{"bench", kLine, "--kernel-name", "x"}, "--kernel"},
+               {{"check", kLine, "--num-threads", "2"}, "--jobs"},
                {{"check", "smokee"}, "smoke"},
                {{"check", kLine, "--sort", "time"}, "time_us"},
                {{"kernels", "--op", "pagd"}, "paged"},
@@ -240,6 +246,23 @@ TEST_F(Everyday, OneField) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out,
               AllOf(::testing::StartsWith("window"), HasSubstr("default:"), Not(HasSubstr("softcap "))));
+}
+
+TEST_F(Everyday, ValuesOfAFieldAreExplained) {
+  EXPECT_THAT(
+      run({"describe", "fields", "input"}).out,
+      AllOf(HasSubstr("steep       the middle third of the keys"), HasSubstr("incidence   known answer")));
+  EXPECT_THAT(run({"describe", "fields", "strides"}).out,
+              AllOf(HasSubstr("lie transposed"), HasSubstr("with a token_head scale")));
+}
+
+// What two commands take by default where they differ, what explain does with a case that is not wrong, where
+// a line a row is to be had.
+TEST_F(Everyday, HelpSaysWhatDiffersBetweenCommands) {
+  EXPECT_THAT(run({"check", "--help"}).out,
+              AllOf(HasSubstr("all installed; explain asks cpu"), HasSubstr("rows.csv")));
+  EXPECT_THAT(run({"explain", "--help"}).out,
+              AllOf(HasSubstr("check asks all installed"), HasSubstr("crashes"), HasSubstr("does not end")));
 }
 
 TEST_F(Everyday, HelpShowsOneValuePerKernelOption) {
