@@ -19,6 +19,7 @@
 #include "harness/device/fenced.hpp"
 #include "harness/device/lent.hpp"
 #include "harness/input/contracts.hpp"
+#include "harness/input/poison.hpp"
 
 namespace assay {
 namespace {
@@ -65,6 +66,7 @@ struct Judge::Impl {
   // RunOutputs; given, a kernel that promises equal bits needs none either.
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
+  bool rests_on_new_slots(const Look& first);
   Objection asked_again() const;
   // The look at a later call with the same inputs, and what is wrong in it.
   Objection hold_against_judged(Snapshot left, Look& now) const;
@@ -109,6 +111,7 @@ Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* b
   RunOutputs out(inputs, dear ? left : std::move(left), first, before);
   dear ? expected->survey(out) : expected->ask(out);
   seen.unwritten = out.unwritten();
+  if (!seen.unwritten.empty()) seen.unwritten += out.changed_beside();
   seen.differs_in_bits = out.differs_in_bits(), seen.differs = out.differs();
   seen.finite = out.not_finite().empty();
   const bool judged_before =
@@ -217,16 +220,20 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kWrong, "unwritten", reason);
   const bool repeats = looks[1].differs_in_bits.empty();
   const bool depends = !looks[2].differs.empty() || !looks[3].differs.empty();
+  const std::string slots = "what slots of new keys held before the step: they are read, or left, unwritten";
   if (!first.finite) {
     if (looks[2].finite)
-      first.wrong.reason += "; finite when unused memory holds numbers, so it reads unused memory";
+      first.wrong.reason += rests_on_new_slots(first)
+                                ? "; it comes from " + slots
+                                : "; finite when unused memory holds numbers, so it reads unused memory";
     return wrong(std::move(first.wrong));
   }
   describe();
   verdict.repeats = repeats;
   if (first.wrong) {
     if (repeats && depends && first.wrong.check != "untouched")
-      first.wrong.reason += "; it changes with the contents of unused memory";
+      first.wrong.reason += rests_on_new_slots(first) ? "; it changes with " + slots
+                                                      : "; it changes with the contents of unused memory";
     return wrong(std::move(first.wrong));
   }
   if (repeatable && !repeats)
@@ -237,7 +244,8 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
                       looks[1].differs_in_bits);
   if (repeatable && depends)
     return settle(Outcome::kWrong, "memory",
-                  "the result changes with the contents of unused memory: " +
+                  (rests_on_new_slots(first) ? "the result changes with " + slots + ": "
+                                             : "the result changes with the contents of unused memory: ") +
                       (looks[2].differs.empty() ? looks[3].differs : looks[2].differs));
   for (int i = 1; i < kRunCount; ++i)
     if (Objection& other = looks[i].wrong) {
@@ -266,6 +274,21 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   if (first.distrust)
     return settle(Outcome::kUntrusted, std::move(first.distrust.check), std::move(first.distrust.reason));
   return settle(Outcome::kPassed, "", "");
+}
+
+// One more run, with numbers in the slots of new keys alone.
+bool Judge::Impl::rests_on_new_slots(const Look& first) {
+  repoison(inputs, Poison::kNaN);
+  if (!poison_new_keys(inputs, Poison::kHigh)) return false;
+  session->device_case().upload();
+  bool rests = false;
+  if (session->run().ok()) {
+    RunOutputs now(inputs, session->outputs(), &first.record);
+    expected->has_dear_bounds() ? expected->survey(now) : expected->ask(now);
+    rests = first.finite ? !now.differs().empty() : now.not_finite().empty();
+  }
+  session->lay(Poison::kNaN);
+  return rests;
 }
 
 Objection Judge::Impl::asked_again() const {

@@ -129,6 +129,24 @@ TEST(StepJudge, FaultsAreRejected) {
   }
 }
 
+// What is not written may be written elsewhere, and a slot that is read before it is written is no unused
+// memory.
+TEST(StepJudge, ReasonsTellUnwrittenFromUnusedAndMisplaced) {
+  const auto reason = [](const std::string& line, const char* kernel) {
+    return judge(step_faults(), line, kernel).reason;
+  };
+  const auto early =
+      AllOf(HasSubstr("what slots of new keys held before the step"), Not(HasSubstr("unused")));
+  for (const std::string& line :
+       {kPlain, kPlain + " strides=kv+last", kPlain + " kv=int8:head", kPlain + " kv=fp8_e4m3:head"})
+    EXPECT_THAT(reason(line, "step_attends_first"), early) << line;
+  EXPECT_THAT(reason(kPlain, "step_other_slot"), early);
+  EXPECT_THAT(reason(kPlain, "step_block_for_slot"),
+              AllOf(HasSubstr("k not written in"), HasSubstr("elements beside these changed, first of ")));
+  EXPECT_THAT(reason(kPlain, "step_key_unwritten"),
+              AllOf(HasSubstr("not written in"), Not(HasSubstr("beside these"))));
+}
+
 TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
   const std::string h = "step h=4/2 d=64 page=8 ";
   const struct {

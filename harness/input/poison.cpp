@@ -33,11 +33,11 @@ void fill(std::byte* to, int bytes, int64_t count, uint32_t code) {
   }
 }
 
-// Tokens of each block that are there before a run: always the first ones of its page, because only full
-// pages are shared. New keys of a step that writes are not there yet.
-std::vector<int32_t> used_slots(const Problem& p) {
+// Tokens of each block that are there before a run, or after it: always the first ones of its page, because
+// only full pages are shared. New keys of a step that writes are not there yet.
+std::vector<int32_t> used_slots(const Problem& p, bool before = true) {
   std::vector<int32_t> used(p.num_blocks, 0);
-  const bool grows = role_of(p, Operand::kK) == Role::kInOut;
+  const bool grows = before && role_of(p, Operand::kK) == Role::kInOut;
   for (size_t r = 0; r < p.pages.size(); ++r) {
     const PageRange keep = resident_pages(p, static_cast<int>(r));
     const int32_t there = !grows                       ? p.requests[r].kv_len
@@ -262,6 +262,34 @@ void poison_table(Inputs& inputs, Poison poison) {
     const int32_t entry = tokens && poison != Poison::kNaN ? tails[r] * p.page_size : tails[r];
     std::fill(row + used, row + t.stride[0], entry);
   }
+}
+
+bool poison_new_keys(Inputs& inputs, Poison poison) {
+  const Problem& p = inputs.problem;
+  if (!op_of(p).has_cache || role_of(p, Operand::kK) != Role::kInOut || !holds_values(p, Operand::kK))
+    return false;
+  const std::vector<int32_t> before = used_slots(p), after = used_slots(p, false);
+  const PagedCache cache(p);
+  const bool latent = p.layout == ASSAY_LAYOUT_MLA;
+  const auto put = [&](Operand operand, int64_t at, int32_t format) {
+    const int bytes = format_bytes(format);
+    fill(inputs.buffers[static_cast<int>(operand)].payload() + at * bytes, bytes, 1,
+         poison_code(format, poison));
+  };
+  for (int32_t block = 0; block < p.num_blocks; ++block)
+    for (int32_t token = before[block]; token < after[block]; ++token)
+      for (int32_t head = 0; head < p.heads_kv; ++head) {
+        const int32_t slot = slot_of(p, block, token);
+        for (int32_t d = 0; d < p.head_dim_qk; ++d)
+          put(Operand::kK, cache.k_offset(block, slot, head, d), p.k_format);
+        for (int32_t d = 0; !latent && d < p.head_dim_v; ++d)
+          put(Operand::kV, cache.v_offset(block, slot, head, d), p.v_format);
+        for (const auto& [scale, kind] :
+             {std::pair{Operand::kKScale, p.k_scale}, {Operand::kVScale, p.v_scale}})
+          if (kind == ASSAY_SCALE_TOKEN_HEAD)
+            put(scale, operand_layout(p, scale).at({block, head, slot}), ASSAY_FP32);
+      }
+  return before != after;
 }
 
 uint32_t poison_code(int32_t format, Poison poison) {

@@ -23,6 +23,9 @@ void poison_row_padding(Inputs&, Operand, Poison);
 void poison_cache(Inputs&, Poison);
 void poison_table(Inputs&, Poison);
 
+// The slots of new keys that a step has yet to write, and no others; false where it writes none.
+bool poison_new_keys(Inputs&, Poison);
+
 // A cache that is read and of whose blocks few are used lies in sparse memory from this size on: only the
 // blocks of requests, the block before and behind each, the first and the last one and one that nobody owns
 // hold anything (poison, where no key is); all others are zeros.

@@ -350,6 +350,27 @@ std::string RunOutputs::unwritten() const {
     if (unwritten_[kind].count * kFewest >= record_.wrong[kind]) many[kind] = unwritten_[kind];
   return text_of(many, "not written", "not written");
 }
+std::string RunOutputs::changed_beside() const {
+  int64_t changed = 0;
+  std::string first;
+  for (const Snapshot::Copy& copy : left_->copies_) {
+    if (role_of(inputs_.problem, copy.owner) != Role::kInOut) continue;
+    const assay_tensor& t = tensor_of(inputs_.tensors, copy.owner);
+    const int bytes = format_bytes(t.format);
+    const std::byte* before = copy.before.payload();
+    const std::byte* now = copy.raw.data() + (before - copy.before.raw());
+    for (int64_t at = 0; at + bytes <= copy.before.bytes(); at += bytes) {
+      if (std::memcmp(now + at, before + at, static_cast<size_t>(bytes)) == 0) continue;
+      if (changed++ > 0) continue;
+      const int64_t element = at / bytes;
+      first = t.stride[0] > 0 && op_of(inputs_.problem).has_cache
+                  ? fmt::format("{} in block {}", operand_name(copy.owner), element / t.stride[0])
+                  : fmt::format("{} at byte {}", operand_name(copy.owner), at);
+    }
+  }
+  if (changed == 0) return {};
+  return fmt::format("; {} elements beside these changed, first of {}", changed, first);
+}
 std::string RunOutputs::not_finite() const {
   return text_of(not_finite_, "is NaN or infinite", "is NaN or +inf");
 }
