@@ -7,6 +7,10 @@
 // thread has to know first costs as much as four rows do. It has kDeep rows on their way while it works on
 // those before. Where rows go is found once per row, by the first threads, and left in shared memory; one
 // barrier. Scales of a row: the largest magnitude over its threads by shuffles.
+//
+// Rows with scales of their own whose heads fill warps are for store_rows(): a warp has a whole row (or a
+// part of it), kDeep chunks a lane, each of another head, and finds its slot itself. So the scales of eight
+// heads leave in one store, nothing is shared and nobody waits at a barrier.
 #include <algorithm>
 #include <type_traits>
 
@@ -151,6 +155,87 @@ __global__ GPU_BOUNDS(kThreads,
   }
 }
 
+// ---- a warp a row
+constexpr int kUnits = kDeep * gpu::kWarp;  // chunks of a warp at a time
+constexpr int kRowBlocks = 8;               // of a multiprocessor
+
+// grid = (as many blocks as run at once, planes). items: rows x panels of kUnits chunks.
+template <int32_t kFrom, int32_t kTo>
+__global__ GPU_BOUNDS(kThreads, kRowBlocks - kBlocksLess) void store_rows(GPU_PARAMETER StoreRows parameter,
+                                                                          Quotient by_panels,
+                                                                          uint32_t items) {
+  const StoreRows& a = GPU_ARGUMENT(parameter);
+  const StoredPlane& plane = a.plane[blockIdx.y];
+  constexpr uint32_t kWarps = kThreads / gpu::kWarp;
+  const uint32_t first = blockIdx.x * kWarps + threadIdx.x / gpu::kWarp;
+  if (first >= items) return;
+  const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
+  const int chunks = static_cast<int>(plane.columns.by_chunks.by);  // of a head, a power of two
+  const int own = lane & (chunks - 1), head = lane / chunks, heads = gpu::kWarp / chunks;
+  const KvView &from = plane.from.view, &to = plane.to.view;
+  const int64_t row_bytes = from.block_stride * 2, step_bytes = heads * from.head_stride * 2;
+  const unsigned char* const source = from.data + (head * from.head_stride + own * kChunk) * 2;
+  const int64_t to_step = heads * to.head_stride;
+  unsigned char* const target = plane.to.written + head * to.head_stride + offset_of(to, own * kChunk);
+  // The first kDeep lanes of a head write the scales of as many heads.
+  const int64_t scale_head = plane.scale.stride[1];
+  float* const scale_to = plane.dynamic + (head + own * heads) * scale_head;
+#pragma unroll 1
+  for (uint32_t item = first; item < items; item += gridDim.x * kWarps) {
+    const uint32_t row = quotient(item, by_panels), panel = item - row * by_panels.by;
+    int64_t slot = row;
+    if (a.slots != nullptr) slot = a.slots[row * a.slots_stride];
+    if (!assay_kernels::row_is_live(a.live_rows, row)) slot = -1;
+    const unsigned char* const at = source + row * row_bytes + panel * (kDeep * step_bytes);
+    uint4 word[kDeep];
+#pragma unroll
+    for (int i = 0; i < kDeep; ++i) word[i] = gpu::load_16(at + i * step_bytes);
+    const int64_t block = a.page_shift >= 0 ? slot >> a.page_shift : slot / a.page_size;
+    const auto in_block = static_cast<int32_t>(slot - block * a.page_size);
+    unsigned char* const out =
+        target + assay_kernels::token_offset(to, {block, in_block}) + panel * (kDeep * to_step);
+    const auto found = [&](const float(&scale)[kDeep]) {
+      static_assert(kDeep == 4);
+      // All are loaded: a choice between addresses would put them into scratch memory on gfx942.
+      const float s0 = scale[0], s1 = scale[1], s2 = scale[2], s3 = scale[3];
+      const float even = (own & 2) != 0 ? s2 : s0, odd = (own & 2) != 0 ? s3 : s1;
+      if (own < kDeep && slot >= 0)
+        scale_to[block * plane.scale.stride[0] + in_block * plane.scale.stride[2] +
+                 panel * (kDeep * heads) * scale_head] = (own & 1) != 0 ? odd : even;
+    };
+    const assay_kernels::Divisor none[1] = {};
+    make_codes<By::kRow, kFrom, kTo>(word, chunks, none, found, [&](int i, uint2 codes) {
+      if (slot >= 0) *reinterpret_cast<uint2*>(out + i * to_step) = codes;
+    });
+  }
+}
+
+// Whether warps may have whole rows of every plane.
+bool fill_warps(const StoreRows& a) {
+  for (int i = 0; i < a.planes; ++i) {
+    const StoredPlane& p = a.plane[i];
+    const int64_t chunks = p.dims / kChunk;
+    if (by_of(p) != By::kRow || p.split < p.dims || p.dims != a.plane[0].dims || chunks < kDeep ||
+        chunks > gpu::kWarp || a.heads * chunks % kUnits != 0)
+      return false;
+  }
+  return a.rows * (a.heads * (a.plane[0].dims / kChunk) / kUnits) <= INT32_MAX;
+}
+
+gpu::Status launch_rows(const StoreRows& a, gpu::Stream stream) {
+  const int32_t panels = a.heads * (a.plane[0].dims / kChunk) / kUnits;
+  const int64_t items = a.rows * panels, warps = kThreads / gpu::kWarp;
+  const int64_t at_once = std::max(multiprocessors, 1) * int64_t{kRowBlocks} / a.planes;
+  const dim3 grid(static_cast<unsigned>(std::min((items + warps - 1) / warps, std::max<int64_t>(at_once, 1))),
+                  static_cast<unsigned>(a.planes));
+  return pick_codes(a.plane[0], [&](auto by, auto from, auto to) {
+    if constexpr (by() == By::kRow)
+      return gpu::launch(store_rows<from(), to()>, grid, kThreads, 0, stream, a,
+                         make_quotient(static_cast<uint32_t>(panels)), static_cast<uint32_t>(items));
+    return gpu::Status{};
+  });
+}
+
 int32_t round_up(int32_t n, int32_t to) { return (n + to - 1) / to * to; }
 
 // Rows of a block: as many as leave every multiprocessor its blocks, in whole rounds where there are several.
@@ -192,6 +277,7 @@ bool cut_columns(StoredPlane& p, int64_t rows, int32_t heads) {
 }
 
 gpu::Status launch_store_columns(const StoreRows& call, gpu::Stream stream) {
+  if (fill_warps(call)) return launch_rows(call, stream);
   StoreRows a = call;
   const dim3 grid = columns_grid(a);
   const int threads = std::max(a.plane[0].columns.threads, a.planes == 2 ? a.plane[1].columns.threads : 0);

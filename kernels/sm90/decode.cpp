@@ -152,6 +152,7 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   assay_arithmetic m{};
   // One instruction of 16 products, measured on an H200 (results/h200/calibrate.txt).
   m.qk = m.pv = {ASSAY_ACC_BLOCK, 16, 25, 23};
+  // Q in bf16 beside codes of a byte is mostly multiplied as fp16, exact as well, in sums of the same kind.
   m.qk_instruction = shape.half ? "mma.sync fp16" : "mma.sync bf16";
   const bool half_p = shape.codes == DecodeCodes::kE4m3 || (shape.codes == DecodeCodes::k16 && shape.half);
   m.pv_instruction = half_p ? "mma.sync fp16" : "mma.sync bf16";

@@ -7,6 +7,7 @@
 #include <climits>
 
 #include "kernels/sm90/decode_tiles.h"
+#include "kernels/sm90/halves.h"
 
 namespace assay_sm90 {
 namespace {
@@ -77,10 +78,16 @@ __device__ inline void clear_packed(unsigned char* tile, int first_key, const Re
 // A warp's products of one segment (request and KV head). begin() starts it, tile() adds a tile; o, top (in
 // powers of 2) and row_sum then are what the lane has of it: keys g, g + 8 and columns 2c, 2c + 1 of every
 // block, of O^T rows g and g + 8 of 16 (of codes in rows 2g and 2g + 1).
+//
+// Codes of a byte become fp16 in two instructions (e4m3) to five, bf16 in nine, so Q in bf16 is turned into
+// fp16 where that changes no number: each row by a power of two of its own, which its scores take back. Only
+// a row with elements of less than 2^-28 of its largest, or infinite ones, has the codes of its tiles
+// widened to bf16.
 template <class I>
 struct Products {
   static constexpr int kBlocks = I::kBlocks;
   static constexpr bool kHalf = I::kHalf, kHalfP = I::kHalfP;
+  static constexpr bool kNarrows = I::kBytes && !kHalf && kBlocks == 1;
   const DecodeCall& p;
   const int lane;
   unsigned char* const own;  // the warp's ring
@@ -100,7 +107,8 @@ struct Products {
   // The B operand of eight products, as it lies in registers.
   uint32_t q[I::kQueriesShared ? 1 : kBlocks][16] = {};
   float o[kBlocks][8][4], top[kBlocks][2], row_sum[kBlocks][2];
-  float to_log2 = 0, v_scale = 1;
+  float to_log2[kNarrows ? 2 : 1] = {}, v_scale = 1;  // the former of each column, or of all
+  bool narrow = false;                                // Q has become fp16
   int columns = 0, inner_begin = 0, inner_end = 0;
 
   __device__ uint2 query(int block, int product) const {
@@ -127,16 +135,67 @@ struct Products {
       }
     }
   }
-  // ... and as the products take it.
-  __device__ void prepare_queries(int of_columns) {
+  // ... and as the products take it, `scale` with the powers of two.
+  __device__ void prepare_queries(int of_columns, float scale) {
     SM90_UNROLL for (int b = 0; b < kBlocks; ++b) SM90_UNROLL for (int i = 0; i < 8; ++i) {
-      uint2 x = query(b, i);
-      if (I::kBytes && !kHalf) x = make_uint2(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632));
-      if (8 * b + g >= of_columns) x = make_uint2(0, 0);
-      if constexpr (I::kQueriesShared)
-        q_shared[(b * 8 + i) * 32] = x;
-      else
-        q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
+      const bool none = 8 * b + g >= of_columns;
+      if constexpr (I::kQueriesShared) {
+        uint2 x = query(b, i);
+        if (I::kBytes && !kHalf) x = by_bytes(x);
+        q_shared[(b * 8 + i) * 32] = none ? make_uint2(0, 0) : x;
+      } else if (none) {
+        q[b][2 * i] = q[b][2 * i + 1] = 0;
+      }
+    }
+    if constexpr (kNarrows) {
+      narrow_queries(scale);
+    } else {
+      to_log2[0] = scale;
+      if constexpr (I::kBytes && !kHalf && !I::kQueriesShared) order_queries();
+    }
+  }
+  // The order in which codes are widened to bf16.
+  __device__ static uint2 by_bytes(uint2 x) {
+    return make_uint2(__byte_perm(x.x, x.y, 0x5410), __byte_perm(x.x, x.y, 0x7632));
+  }
+  __device__ void order_queries() {
+    SM90_UNROLL for (int b = 0; b < kBlocks; ++b) SM90_UNROLL for (int i = 0; i < 8; ++i) {
+      const uint2 x = by_bytes(make_uint2(q[b][2 * i], q[b][2 * i + 1]));
+      q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
+    }
+  }
+  // Q to fp16, if exact: off every exponent comes the same number, `down`, so that the largest is 29 at most
+  // and the smallest 1 at least; where it is 0, subnormals stay subnormals.
+  __device__ void narrow_queries(float scale) {
+    constexpr uint32_t kSigns = 0x80008000u;
+    uint32_t most = kSigns,
+             least = 0x7FFF7FFFu;  // of the magnitudes and the signs; zeros are the largest here
+    SM90_UNROLL for (int i = 0; i < 16; ++i) {
+      const uint32_t x = q[0][i] | kSigns;
+      most = larger_halves(most, x), least = smaller_halves(least, x - 0x00010001u);
+    }
+    SM90_UNROLL for (int d = 1; d < 4; d *= 2) {
+      most = larger_halves(most, __shfl_xor_sync(~0u, most, d));
+      least = smaller_halves(least, __shfl_xor_sync(~0u, least, d));
+    }
+    const int largest = static_cast<int>(max(most >> 16, most & 0xFFFFu) & 0x7FFFu) >> 7;
+    const int smallest =
+        (min(static_cast<int>(least) >> 16, static_cast<int>(least << 16) >> 16) + 0x8001) >> 7;
+    const int down = max(largest - 29, 0);
+    narrow = __all_sync(~0u, largest != 255 && (down == 0 || smallest > down));
+    if (!narrow) {
+      order_queries();
+      to_log2[0] = to_log2[1] = scale;
+      return;
+    }
+    const uint32_t off = static_cast<uint32_t>(down) * 0x00800080u;
+    SM90_UNROLL for (int i = 0; i < 16; ++i) {
+      const uint32_t x = larger_halves(q[0][i] & ~kSigns, off) - off;
+      q[0][i] = x << 3 | (q[0][i] & kSigns);
+    }
+    SM90_UNROLL for (int h = 0; h < 2; ++h) {
+      const int its = __shfl_sync(~0u, down, 8 * c + 4 * h);  // 2^(its - 112)
+      to_log2[h] = scale * __uint_as_float(static_cast<uint32_t>(its + 15) << 23);
     }
   }
   // A new segment, whose Q has been fetched (where it lies in shared memory: is fetched here).
@@ -151,9 +210,8 @@ struct Products {
     const float k_scale =
         scale_of(p.k_scale, p.k_scale_host, request * p.k_scale_request, head * p.k_scale_head);
     v_scale = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
-    to_log2 = p.scale * k_scale * kLog2e;
     if constexpr (I::kQueriesShared) fetch_queries(of.first_row, head, columns);
-    prepare_queries(columns);
+    prepare_queries(columns, p.scale * k_scale * kLog2e);
     SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
       SM90_UNROLL for (int i = 0; i < 8; ++i) o[b][i][0] = o[b][i][1] = o[b][i][2] = o[b][i][3] = 0;
       top[b][0] = top[b][1] = -INFINITY;
@@ -161,32 +219,41 @@ struct Products {
     }
   }
 
-  // The tile whose first key is first_key and which lies in stage `stage` of the ring.
-  __device__ void tile(const Request& of, int first_key, int stage) {
-    const uint32_t k_tile = ring + stage * I::kStage, v_tile = k_tile + I::kTile;
-    // S^T: K as the A operand. Two chains of products where there is one block of columns.
-    constexpr int kChains = kBlocks == 1 ? 2 : 1;
-    float s[kBlocks][kChains][4] = {};
+  // Two chains of products where there is one block of columns.
+  static constexpr int kChains = kBlocks == 1 ? 2 : 1;
+  // S^T: K as the A operand. kHalfQ: Q in fp16.
+  template <bool kHalfQ>
+  __device__ void multiply_keys(uint32_t k_tile, float (&s)[kBlocks][kChains][4]) const {
     SM90_UNROLL for (int i = 0; i < 8; ++i) {
       uint32_t a[4];
       if constexpr (I::kBytes) {
         if (i % 2) continue;
         load_matrix(a, k_tile + (I::kPacked ? k_packed + i * 256 : by_token ^ i << 4));
         uint32_t w[8];
-        SM90_UNROLL for (int j = 0; j < 4; ++j) widen_k<I>(a[j], w[2 * j], w[2 * j + 1]);
+        SM90_UNROLL for (int j = 0; j < 4; ++j) widen_k<I::kCodes, kHalfQ>(a[j], w[2 * j], w[2 * j + 1]);
         SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
           const uint2 x = query(b, i), y = query(b, i + 1);
-          mma<kHalf>(s[b][0], w[0], w[2], w[1], w[3], x.x, x.y);
-          mma<kHalf>(s[b][kChains - 1], w[4], w[6], w[5], w[7], y.x, y.y);
+          mma<kHalfQ>(s[b][0], w[0], w[2], w[1], w[3], x.x, x.y);
+          mma<kHalfQ>(s[b][kChains - 1], w[4], w[6], w[5], w[7], y.x, y.y);
         }
       } else {
         load_matrix(a, k_tile + (I::kPacked ? k_packed + i * 512 : i / 4 * 2048 + (by_token ^ i % 4 << 5)));
         SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
           const uint2 x = query(b, i);
-          mma<kHalf>(s[b][i % kChains], a[0], a[1], a[2], a[3], x.x, x.y);
+          mma<kHalfQ>(s[b][i % kChains], a[0], a[1], a[2], a[3], x.x, x.y);
         }
       }
     }
+  }
+
+  // The tile whose first key is first_key and which lies in stage `stage` of the ring.
+  __device__ void tile(const Request& of, int first_key, int stage) {
+    const uint32_t k_tile = ring + stage * I::kStage, v_tile = k_tile + I::kTile;
+    float s[kBlocks][kChains][4] = {};
+    if (kNarrows && narrow)
+      multiply_keys<true>(k_tile, s);
+    else
+      multiply_keys<kHalf>(k_tile, s);
     if constexpr (kChains == 2) {
       SM90_UNROLL for (int i = 0; i < 4; ++i) s[0][0][i] += s[0][1][i];
     }
@@ -200,12 +267,13 @@ struct Products {
         }
       }
     }
-    float scale = to_log2;
+    constexpr int kOther = kNarrows ? 1 : 0;  // the scale of a lane's second column
+    float scale[2] = {to_log2[0], to_log2[kOther]};
     if (p.cap > 0) {
-      const float in = to_log2 * kLn2 / p.cap;
-      scale = p.cap * kLog2e;
+      const float in[2] = {to_log2[0] * kLn2 / p.cap, to_log2[kOther] * kLn2 / p.cap};
+      scale[0] = scale[1] = p.cap * kLog2e;
       SM90_UNROLL for (int b = 0; b < kBlocks; ++b) SM90_UNROLL for (int i = 0; i < 4; ++i) s[b][0][i] =
-          tanhf(s[b][0][i] * in);
+          tanhf(s[b][0][i] * in[i % 2]);
     }
     if (first_key < inner_begin || first_key + kDecodeTile > inner_end) {
       // Keys that some row does not see may hold anything, NaN too: drop the scores; V of keys that no row
@@ -241,12 +309,12 @@ struct Products {
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
         m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
-        m = fmaxf(top[b][h], m * scale);
+        m = fmaxf(top[b][h], m * scale[h]);
         const float from = m == -INFINITY ? 0.f : m;  // nothing seen yet
         down[h] = exp2_fast(top[b][h] - from);
         top[b][h] = m;
-        x[h] = exp2_fast(fmaf(x[h], scale, -from));
-        x[h + 2] = exp2_fast(fmaf(x[h + 2], scale, -from));
+        x[h] = exp2_fast(fmaf(x[h], scale[h], -from));
+        x[h + 2] = exp2_fast(fmaf(x[h + 2], scale[h], -from));
         row_sum[b][h] = row_sum[b][h] * down[h] + x[h] + x[h + 2];
       }
       if constexpr (I::kKeyScales) {

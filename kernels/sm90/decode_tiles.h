@@ -212,21 +212,21 @@ struct Loader {
   }
 };
 
-// Four codes of K to the format of Q, exact: which two registers are, see where Q is read.
-template <class I>
+// Four codes of K to fp16 or bf16, exact: which two registers are, see where Q is read.
+template <DecodeCodes kCodes, bool kHalf>
 __device__ inline void widen_k(uint32_t x, uint32_t& lower, uint32_t& upper) {
-  if constexpr (I::kInt8) {
-    if constexpr (I::kHalf)
+  if constexpr (kCodes == DecodeCodes::kInt8) {
+    if constexpr (kHalf)
       int8_to_half(x, lower, upper);
     else
       int8_to_bf16(x, lower, upper);
-  } else if constexpr (I::kCodes == DecodeCodes::kE5m2) {
-    if constexpr (I::kHalf)
+  } else if constexpr (kCodes == DecodeCodes::kE5m2) {
+    if constexpr (kHalf)
       e5m2_to_half(x, lower, upper);
     else
       e5m2_to_bf16(x, lower, upper);
   } else {
-    if constexpr (I::kHalf)
+    if constexpr (kHalf)
       e4m3_to_half(x, lower, upper);
     else
       e4m3_to_bf16(x, lower, upper);
