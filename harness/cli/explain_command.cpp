@@ -238,7 +238,8 @@ int explain_a_step(const ExplainArguments& a, const std::string& line, const Pro
     throw InputError("--picture draws rows and keys of prefill and paged, not of a step");
   CaptureOptions options;
   options.timeout_s = a.timeout_s;
-  const StepExplanation x = explain_step(line, problem, backend, a.kernel, options);
+  const StepExplanation x =
+      explain_step(line, problem, backend, a.kernel, options, "/proc/self/exe", a.without);
   if (a.json != "-")
     fmt::print("{}", explanation_text(x, static_cast<size_t>(a.top), color_of(a.color_text)));
   if (!a.json.empty()) write_text(a.json, explanation_json(x).dump(1) + "\n");
@@ -249,7 +250,7 @@ int explain_command(const ExplainArguments& a) {
   if (!a.json.empty() && a.json != "-") check_writable("--json", a.json);
   if (a.causes) return list_causes(a);
   for (const std::string& name : a.without)
-    if (find_cause(name) == nullptr)
+    if (find_cause(name) == nullptr && step_cause_meaning(name) == name)
       throw InputError(fmt::format("no cause is called '{}' (assay explain --causes lists them)", name));
   if (a.score) return run_apart([&] { return score(a); });  // which loads the catalogue
   if (!a.picture.empty()) check_writable("--picture", a.picture);

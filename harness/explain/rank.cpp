@@ -76,6 +76,8 @@ bool sure(const Ranking& ranking) {
   if (!first.fact && first.in_wrong_cells && ranking.finite < kFewFinite) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
   if (first.fact) return first.explained >= kNearlyAll;
+  // A second cause beside a true one is soon found: of two all but nothing is to be left, here and there.
+  if (!first.also.empty() && std::min(first.explained, ranking.explained_there) < kAllBut) return false;
   return (first.explained >= kNearlyAll && (first.misfit <= kLegalMisfit || first.explained >= kAllBut)) ||
          (first.explained >= kSure && first.misfit <= kLegalMisfit && first.cost < kAssumedMuch);
 }

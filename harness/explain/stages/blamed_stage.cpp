@@ -47,6 +47,16 @@ void unwritten_rows(const StageCase& c, const StageVerdict& v, std::vector<StepR
                  (left == bad ? 1 : 0.99) * static_cast<double>(left) / static_cast<double>(bad), 0, ""});
 }
 
+// All that is wrong lies behind the last request.
+void rows_beyond(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
+  if (!c.attends()) return;
+  int64_t live = 0;
+  for (int32_t r = 0; r < c.given().problem.requests; ++r) live += c.given().rows_of(r);
+  const auto first = std::find_if(v.bad_rows.begin(), v.bad_rows.end(), [](uint8_t bad) { return bad != 0; });
+  if (first != v.bad_rows.end() && first - v.bad_rows.begin() >= live)
+    causes.insert(causes.begin(), {"rows_beyond", "rows of padding, behind the last request", 1, 0, ""});
+}
+
 // A write that changed what is not its rows.
 void beside_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
   if (c.kernel().op == ASSAY_OP_CACHE_WRITE && v.uncounted &&
@@ -104,13 +114,18 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   unwritten_rows(c, wrong, x.causes);
   beside_rows(c, wrong, x.causes);
   unwritten_side(c, x.causes);
+  rows_beyond(c, wrong, x.causes);
+  const auto unknown = [&](const StepRanked& r) {
+    return std::find(x.without.begin(), x.without.end(), r.cause) != x.without.end();
+  };
+  std::erase_if(x.causes, unknown);
   sort_causes(x.causes);
   if (!c.attends() || x.sure()) return;
   // What attention can do wrong by itself. Its order is kept, which is that of misfit and of what is assumed:
   // nearly all of them explain as much. One answer where it is sure, with those that are as good.
   run_in_child(
       [&](const Report& report) {
-        const Ranking ranking = explain(c.evidence(x.line)).ranking;
+        const Ranking ranking = explain(c.evidence(x.line), x.without).ranking;
         const std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
         double most = good.empty() ? StepExplanation::kNotSure
                                    : std::max(StepExplanation::kSure, good.front().explained);

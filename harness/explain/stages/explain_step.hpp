@@ -35,6 +35,7 @@ struct StepExplanation {
   std::vector<std::string> entries;  // of a list: first wrong ones
   std::vector<StepRanked> causes;    // best first
   double seconds = 0;
+  std::vector<std::string> without;  // causes that are taken not to be known
   // "write", "wiring write", "end write", "exchange scatter", "rank 1 write", "replay write", "": as a
   // catalogue names it (assay_fault::place)
   std::string where() const;
@@ -46,7 +47,8 @@ struct StepExplanation {
 // InfrastructureError as capture(). `program`: run as `PROGRAM rank ...` for a step on ranks.
 StepExplanation explain_step(const std::string& line, const Problem&, const std::string& backend,
                              const std::string& kernel, const CaptureOptions&,
-                             const std::string& program = "/proc/self/exe");
+                             const std::string& program = "/proc/self/exe",
+                             const std::vector<std::string>& without = {});
 
 std::string explanation_text(const StepExplanation&, size_t top, bool color);
 nlohmann::json explanation_json(const StepExplanation&);
@@ -60,5 +62,7 @@ std::vector<StepRanked> scale_patterns(const StageCase&);
 std::vector<StepRanked> write_patterns(const StageCase&);
 // Context and new keys attended apart and put together in a wrong way.
 std::vector<StepRanked> part_patterns(const StageCase&, const StageVerdict& nothing);
+// A row's keys attended in a chain of parts, one thing about it another.
+std::vector<StepRanked> chain_patterns(const StageCase&, const StageVerdict& nothing);
 
 }  // namespace assay

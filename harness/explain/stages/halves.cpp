@@ -11,7 +11,9 @@ Halves::Halves(const Backend& backend, const StageRun& whole, const Problem& p, 
     : backend_(backend), whole_(whole), problem_(p), arithmetic_(a) {}
 
 bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
-  if (problem_.split_latent) return false;
+  // Of two sources the write can be looked at where their rows are one row of the cache; Q would have to be
+  // joined.
+  if (problem_.split_latent && problem_.layout != ASSAY_LAYOUT_MLA) return false;
   if (!problem_.no_write) {
     const StageRun write = as_write(whole_, problem_.key_rows());
     const StageCase c(backend_, write, &arithmetic_);
@@ -23,6 +25,7 @@ bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
       return true;
     }
   }
+  if (problem_.split_latent) return false;
   const StageRun attend = as_attend();
   const assay_arithmetic own = arithmetic_over_keys(arithmetic_);
   StageCase c(backend_, attend, &own);
@@ -33,6 +36,7 @@ bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
   if (!v.judged || v.right) return false;
   x.blame = StepBlame::kEnd;
   x.causes = part_patterns(c, v);
+  for (StepRanked& r : chain_patterns(c, v)) x.causes.push_back(std::move(r));
   explain_stage(c, v, x, replay_misreadings(c));
   return true;
 }

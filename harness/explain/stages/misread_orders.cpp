@@ -74,6 +74,16 @@ void Misreadings::head_orders() {
     along("scale_other", o, 0, "of the next head", [](int64_t i, int64_t n) { return (i + 1) % n; });
     along("scale_other", o, 0, "of the head before", [](int64_t i, int64_t n) { return (i + n - 1) % n; });
   }
+  if (has(Operand::kDenseK) && has(Operand::kDenseV) && p().heads_kv > 1)
+    for (const bool backwards : {true, false})
+      add("heads.kv_mapping", backwards ? "K and V of the heads backwards" : "K and V of the next head",
+          [=](Reading& r) {
+            for (const Operand o : {Operand::kDenseK, Operand::kDenseV}) {
+              const int64_t n = tensor_of(r.tensors, o).shape[1];
+              reorder(r, o, 1, [=](int64_t i) { return backwards ? n - 1 - i : (i + 1) % n; });
+            }
+            return true;
+          });
   if (has(Operand::kDenseK) && has(Operand::kDenseV))
     add("rows_shifted", "K and V of the first row for all", [](Reading& r) {
       for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
@@ -150,6 +160,31 @@ void Misreadings::table_rows() {
           reorder(r, Operand::kBlockTable, 1, [=](int64_t i) { return i % n; });
           return r.ints(Operand::kBlockTable) != old;
         });
+  // The page of the last key, or of the first new one on, as it was before the batch grew.
+  for (const bool of_new : {false, true})
+    for (const bool zero : {true, false})
+      add("table_other",
+          fmt::format("{} of every request is {}", of_new ? "what holds new keys alone" : "the last page",
+                      zero ? "block 0" : "the page before"),
+          [=](Reading& r) {
+            if (r.problem.table != ASSAY_TABLE_BLOCK) return false;
+            const std::vector<int32_t> old = r.ints(Operand::kBlockTable);
+            std::vector<int32_t> now = old;
+            const int32_t page = std::max(1, r.problem.page_size);
+            const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
+            for (size_t i = 0; i < lengths.size(); ++i) {
+              const int32_t last = (lengths[i] - 1) / page;
+              const int32_t context = lengths[i] - r.rows_of(static_cast<int32_t>(i));
+              const int32_t first = of_new ? (context + page - 1) / page : last;
+              for (int32_t at = std::max(first, zero ? 0 : 1); at <= last && at < columns; ++at) {
+                const auto to = i * static_cast<size_t>(columns) + static_cast<size_t>(at);
+                now[to] = zero ? 0 : now[to - 1];
+              }
+            }
+            if (now == old) return false;
+            r.put(Operand::kBlockTable, now);
+            return true;
+          });
   for (const int64_t by : {1, -1}) {
     const char* which = by > 0 ? "the entry behind" : "the entry before";
     entries(fmt::format("in place of every entry {}, within a request's row", which),
@@ -189,6 +224,32 @@ void Misreadings::trees() {
       return true;
     });
   };
+  const auto starts_at = [&](const char* how, auto rule) {
+    add("mask.tree_shifted", how, [=](Reading& r) {
+      assay_tensor& starts = r.tensors.tree_indptr;
+      std::vector<int64_t> now;
+      int64_t row = 0, before = 0;
+      for (int32_t request = 0; request < r.problem.requests; ++request) {
+        const int64_t n = r.rows_of(request);
+        now.push_back(rule(request, row, before, n));
+        if (now.back() < 0 || now.back() + n * n > r.tensors.tree_mask.shape[0]) return false;
+        row += n, before = n;
+      }
+      now.push_back(r.tensors.tree_mask.shape[0]);
+      r.lists->emplace_back(now.size() * sizeof(int64_t));
+      std::memcpy(r.lists->back().data(), now.data(), now.size() * sizeof(int64_t));
+      starts.data = r.lists->back().data(), starts.stride[0] = 1;
+      return true;
+    });
+  };
+  starts_at("trees begin at the number of rows before them",
+            [](int64_t, int64_t row, int64_t, int64_t) { return row; });
+  starts_at("trees begin at the number of requests before them",
+            [](int64_t request, int64_t, int64_t, int64_t) { return request; });
+  starts_at("trees as large as a request's own lie before it",
+            [](int64_t request, int64_t, int64_t, int64_t n) { return request * n * n; });
+  starts_at("of the trees before a request a row each is counted",
+            [](int64_t request, int64_t, int64_t, int64_t n) { return request * n; });
   bits("mask.tree_transposed", "rows and columns exchanged",
        [](int64_t i, int64_t j, int64_t n) { return j * n + i; });
   bits("mask_tree", "drafts from the last to the first",
@@ -211,6 +272,9 @@ void Misreadings::extents() {
       if (unit < 2) continue;
       change("lengths_other", fmt::format("lengths in whole runs of {} keys, rounded down", unit),
              Operand::kKvLen, [=](const Reading&, int32_t n, int32_t) { return n / unit * unit; });
+      change("lengths_other", fmt::format("lengths in whole runs of {} keys, rounded up", unit),
+             Operand::kKvLen,
+             [=](const Reading&, int32_t n, int32_t) { return (n + unit - 1) / unit * unit; });
       change("lengths_other",
              fmt::format("lengths in whole runs of {} keys, rounded down, as many as rows at least", unit),
              Operand::kKvLen,

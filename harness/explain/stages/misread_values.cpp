@@ -64,7 +64,7 @@ void Misreadings::heads() {
   turned("sinks.other_head", Operand::kSinks);
   turned("alibi.other_head", Operand::kAlibiSlopes);
   // Other numbers in place of those of one axis, in all that are named.
-  const auto numbers = [this](const char* cause, const char* how, std::vector<Operand> of, auto rule) {
+  const auto numbers = [this](const char* cause, const std::string& how, std::vector<Operand> of, auto rule) {
     for (const Operand o : of)
       if (!has(o) || tensor_of(given_.tensors, o).rank != 1) return;
     add(cause, how, [=](Reading& r) {
@@ -82,8 +82,18 @@ void Misreadings::heads() {
   for (const float by : {static_cast<float>(M_LOG2E), static_cast<float>(M_LN2)})
     numbers("sinks.unscaled", by > 1 ? "sinks times log2(e)" : "sinks times ln(2)", {Operand::kSinks},
             [=](float x) { return x * by; });
-  numbers("scale_other", "one over the scales of K and V", {Operand::kKScale, Operand::kVScale},
-          [](float x) { return 1 / x; });
+  const struct {
+    const char* words;
+    std::vector<Operand> of;
+  } sides[] = {{"K and V", {Operand::kKScale, Operand::kVScale}},
+               {"K", {Operand::kKScale}},
+               {"V", {Operand::kVScale}}};
+  for (const auto& side : sides) {
+    const auto of = [&](const char* how) { return fmt::format("{} of {}", how, side.words); };
+    numbers("scale_other", of("one over the scales"), side.of, [](float x) { return 1 / x; });
+    numbers("scale_twice", of("the scales"), side.of, [](float x) { return x * x; });
+    numbers("scale_other", of("roots of the scales"), side.of, [](float x) { return std::sqrt(x); });
+  }
 }
 
 void Misreadings::scales() {
@@ -100,6 +110,12 @@ void Misreadings::scales() {
     if (kind == ASSAY_SCALE_NONE) continue;
     const std::string name(operand_name(s.o));
     set("scale_missing", fmt::format("codes of {} as they are", s.of), s.kind, int32_t{ASSAY_SCALE_NONE});
+    if (kind == ASSAY_SCALE_HOST) {
+      const float own = p().*s.host;
+      set("scale_twice", fmt::format("{} for {} as the scale of {}", own * own, own, s.of), s.host,
+          own * own);
+      set("scale_other", fmt::format("one over {} as the scale of {}", own, s.of), s.host, 1 / own);
+    }
     if (kind == ASSAY_SCALE_HOST)
       for (const float by : {0.5f, 2.0f, 0.25f, 4.0f})
         set("scale_other", fmt::format("{} for {} as the scale of {}", p().*s.host * by, p().*s.host, s.of),

@@ -35,6 +35,15 @@ void Misreadings::masks() {
   }
   if (left < 0)
     for (int32_t w = 0; w < std::min(64, p().max_kv_len); ++w) window("window_added", w, right);
+  if (has(Operand::kPositions) && p().positions != nullptr) {
+    add("positions_other", "the last row at the last key, whatever is given", [](Reading& r) {
+      r.tensors.positions = assay_tensor{}, r.problem.positions = nullptr;
+      return true;
+    });
+    for (const int32_t by : {-1, 1})
+      change("positions_other", fmt::format("every row {:+}", by), Operand::kPositions,
+             [=](const Reading&, int32_t n, int32_t) { return n + by; });
+  }
   set("chunk_missing", "no chunks", &assay_problem::chunk, 0);
   if (p().chunk > 1)
     for (const int32_t chunk : {p().chunk / 2, p().chunk * 2})
@@ -86,6 +95,13 @@ void Misreadings::lengths() {
       change("lengths_off_by_page", fmt::format("every length {:+}", by), o,
              [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + by); });
     of_one("lengths_of_one", "length", o);
+    for (int32_t by = 1; by < std::min(8, p().requests); ++by)
+      change("lengths_other", fmt::format("lengths of the request {} on", by), o,
+             [=](const Reading& r, int32_t, int32_t i) {
+               const std::vector<int32_t> list = r.ints(o);
+               const auto n = static_cast<int32_t>(list.size());
+               return n > 0 ? list[static_cast<size_t>((i + by) % n)] : 0;
+             });
   }
   if (case_.kernel().op == ASSAY_OP_PREFILL) {
     const auto keys = [&](const char* cause, const char* how, int32_t from, int32_t to) {
@@ -158,6 +174,12 @@ void Misreadings::tables() {
     rows("table_of_next", "the table of the next request", [=](int64_t i) { return (i + 1) % requests; });
     rows("table_of_next", "the table of the request before",
          [=](int64_t i) { return (i + requests - 1) % requests; });
+    for (int64_t by = 2; by < std::min<int64_t>(12, requests - 1); ++by) {
+      rows("table_of_next", fmt::format("the table of the request {} on", by),
+           [=](int64_t i) { return (i + by) % requests; });
+      rows("table_of_next", fmt::format("the table of the request {} before", by),
+           [=](int64_t i) { return (i + requests - by) % requests; });
+    }
     for (int64_t a = 0; a < std::min<int64_t>(6, requests); ++a)
       for (int64_t b = a + 1; b < std::min<int64_t>(6, requests); ++b)
         rows("table_of_next", fmt::format("tables of requests {} and {} exchanged", a, b), [=](int64_t i) {

@@ -226,10 +226,19 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
   const BoundedAttention b = bounded_attention(p, host, rows, arithmetic_);
   const double unit = lse_unit(contracts_of(*kernel_));
   const bool marks = lse.data != nullptr && (contracts_of(*kernel_) & ASSAY_CONTRACT_NO_LSE) == 0;
-  int64_t unknown = 0;
+  int64_t unknown = 0, numbers = 0;  // that no bound is known for, and that are numbers all the same
   double worst = -1;
   std::string first_wrong;
   v.bad_rows.assign(static_cast<size_t>(std::max<int64_t>(p.total_q(), o.shape[0])), 0);
+  v.vague_rows = v.bad_rows;
+  double largest = 0;  // of what was written
+  for (const RowId& id : rows)
+    for (int64_t at = 0; at < int64_t{p.heads_q} * p.head_dim_v; ++at) {
+      const int64_t row = first[static_cast<size_t>(id.request)] + id.row;
+      const double got = written(
+          Operand::kO, row * o.stride[0] + at / p.head_dim_v * o.stride[1] + at % p.head_dim_v * o.stride[2]);
+      if (std::isfinite(got)) largest = std::max(largest, std::fabs(got));
+    }
   for (size_t n = 0; n < rows.size(); ++n) {
     const int64_t row = first[static_cast<size_t>(rows[n].request)] + rows[n].row;
     for (int32_t h = 0; h < p.heads_q; ++h) {
@@ -248,10 +257,11 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
         } else {
           low = b.o_low[at], high = b.o_high[at];
           got = written(Operand::kO, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
+          if (high - low > largest) v.vague_rows[static_cast<size_t>(row)] = 1;
         }
         ++v.checked;
         if (std::isnan(low) || std::isnan(high)) {
-          ++unknown;
+          ++unknown, numbers += std::isfinite(got);
           continue;
         }
         if (within(got, low, high, d < 0 ? int32_t{ASSAY_FP32} : o.format)) continue;
@@ -276,7 +286,7 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
       v.bad += p.head_dim_v, v.bad_rows[static_cast<size_t>(row)] = 1;
       if (first_wrong.empty()) first_wrong = fmt::format("row {} belongs to no request and was written", row);
     }
-  v.judged = unknown == 0;
+  v.judged = unknown == 0, v.numberless = unknown > 0 && numbers == 0;
   v.right = v.judged && v.bad == 0;
   if (unknown > 0)
     v.reason = fmt::format("{} of {} elements depend on memory that holds no number", unknown, v.checked);

@@ -37,6 +37,8 @@ struct Reading {
 
 struct StageVerdict {
   bool judged = false;  // else `reason` says why nothing can be said
+  // Not judged only because elements depend on memory that holds no numbers, and none of these is one.
+  bool numberless = false;
   bool right = false;
   std::string reason;  // what is wrong, as assay check words it
   int64_t bad = 0, checked = 0;
@@ -44,6 +46,8 @@ struct StageVerdict {
   // Of attention: bit per row (packed), whether anything of it is wrong.
   std::vector<uint8_t> bad_rows;
   std::vector<uint8_t> open_rows;  // of which nothing can be said, as bad_rows; empty: none
+  // ... where what is accepted is as wide as results are large: no reading is shown by these. As bad_rows.
+  std::vector<uint8_t> vague_rows;
 };
 
 class StageCase {

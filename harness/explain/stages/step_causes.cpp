@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "harness/explain/causes.hpp"
+
 namespace assay {
 namespace {
 
@@ -43,6 +45,7 @@ constexpr StepCause kStepCauses[] = {
     {"threshold_other", "requests are told apart by another threshold"},
     {"chunk_other", "chunks have another length"},
     {"chunk_missing", "attention is not cut into chunks"},
+    {"chunk_stale", "behind a short chunk of the context stand keys of the one before"},
     {"mask_causal", "a causal mask, where there is another or none"},
     {"mask_full", "no mask, where there is one"},
     {"mask_tree", "the mask of a tree, where there is another"},
@@ -57,6 +60,7 @@ constexpr StepCause kStepCauses[] = {
     {"window_missing", "the window is left out"},
     {"window_added", "a window, where there is none"},
     {"window_other", "the window is another one"},
+    {"positions_other", "rows stand at other positions than those given"},
     {"softmax_scale", "the softmax scale is another one"},
     {"cap_missing", "the soft cap is left out"},
     {"cap_other", "the soft cap is another one"},
@@ -68,6 +72,7 @@ constexpr StepCause kStepCauses[] = {
     {"scale_other", "the scale is that of another tensor, or another number"},
     {"scale_of_one", "one scale is taken for all along an axis"},
     {"scale_twice", "the scale is applied twice"},
+    {"scale_unwritten", "computed scales are not written"},
     {"dense_for_cache", "new keys are read as they came, where the cache's are declared"},
     {"cache_for_dense", "new keys are read from the cache, where they are declared to be read as they came"},
     {"state_missing", "a partial result is left out of the merge"},
@@ -76,7 +81,9 @@ constexpr StepCause kStepCauses[] = {
     {"merge_unweighted", "partial results are merged without their weights"},
     {"merge_largest", "of the partial results the one of the largest LSE is taken"},
     {"merge_base2", "LSE of another base weigh the partial results"},
+    {"lse_turned", "LSE of other rows or heads weigh the partial results"},
     {"row_missing", "rows are not written"},
+    {"rows_beyond", "rows that belong to no request are written"},
     {"rows_shifted", "rows are read at another place"},
     {"slots_shifted", "new keys go to the slots of other rows"},
     {"slots_turned", "block and place within it are exchanged in slots"},
@@ -86,7 +93,11 @@ constexpr StepCause kStepCauses[] = {
     {"v_for_k", "K and V are taken for each other"},
     {"codes_rounded", "codes are rounded otherwise than to the nearest one"},
     {"codes_wrap", "numbers beyond the largest code wrap around"},
+    {"codes_overflow", "numbers beyond the largest code become NaN or infinity"},
+    {"codes_clamped", "codes end at another largest one"},
     {"dims_missing", "the dimensions behind the latent part are left out"},
+    {"dims_order", "dimensions are written in another order"},
+    {"heads_missing", "heads of K or V are not written"},
     {"captured_lengths", "lengths are those of the batch that was captured"},
     {"captured_starts", "starts are those of the batch that was captured"},
     {"captured_table", "page tables are those of the batch that was captured"},
@@ -113,6 +124,8 @@ constexpr StepCause kStepCauses[] = {
     {"other_operand", "an operand is another one than the step's"},
 };
 
+constexpr double kNumberless = 0.96;
+
 template <class Fits>
 bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const Fits& fits) {
   bool some = false;
@@ -130,7 +143,8 @@ std::span<const StepCause> step_causes() { return kStepCauses; }
 std::string step_cause_meaning(const std::string& name) {
   for (const StepCause& c : kStepCauses)
     if (name == c.name) return c.meaning;
-  return name;
+  const std::string_view of_kernels = meaning_of(name);
+  return of_kernels.empty() ? name : std::string(of_kernels);
 }
 
 std::string name_of_difference(const std::vector<int32_t>& given, const std::vector<int32_t>& right,
@@ -176,23 +190,27 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
     } catch (const std::exception&) {  // this misreading contradicts the rest of what it was given
       continue;
     }
-    if (!v.judged || v.uncounted) continue;
+    if ((!v.judged && !v.numberless) || v.uncounted) continue;
     if (c.attends()) {
       int64_t left = 0, known = 0;
       for (size_t i = 0; i < nothing.bad_rows.size(); ++i) {
         if (i < v.open_rows.size() && v.open_rows[i] != 0) continue;
         known += nothing.bad_rows[i] != 0;
-        const bool still = i < v.bad_rows.size() && v.bad_rows[i] != 0;
+        const bool vague = i < v.vague_rows.size() && v.vague_rows[i] != 0;
+        const bool still = vague || (i < v.bad_rows.size() && v.bad_rows[i] != 0);
         left += still && nothing.bad_rows[i] != 0;
         r.spoilt += still && nothing.bad_rows[i] == 0;
       }
       if (known == 0) continue;
+      const auto vague_rows = std::count(v.vague_rows.begin(), v.vague_rows.end(), 1);
       r.explained = 1 - static_cast<double>(left) / static_cast<double>(known);
       // Of a row a part may fit: an element that is left says that it does not.
-      if (r.spoilt == 0 && left > 0)
+      if (r.spoilt == 0 && left > 0 && vague_rows == 0)
         r.explained = std::max(
             r.explained,
             0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
+      // Any number of readings lead to memory that holds none.
+      if (v.numberless) r.explained = std::min(r.explained, kNumberless);
     } else {
       // A write that stays wrong was not looked at for what it touched: rows that this reading has not are
       // not explained.
