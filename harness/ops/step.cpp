@@ -73,7 +73,7 @@ constexpr std::string_view kExamples[] = {
     "step h=4/2 d=64 kv=int8:token_head/int8:channel layout=hnd batch=2q1s33_1q9s20 seed=7",
     "step h=4/1 d=64/48 kv=fp8_e4m3 pad=2 sources=2 layout=mla strides=q+last batch=2q1s33_1q5s9 seed=16",
     "step h=4/2 d=64/48 sources=2 strides=q batch=1q1s33_2q5s9 seed=17",
-    "step h=4/2 d=64 kv=int8:token_head write=off input=exact batch=2q1s33_1q9s20 seed=18"};
+    "step h=4/2 d=64 kv=int8:token_head write=off batch=2q1s33_1q9s20 input=exact seed=18"};
 
 bool writable(const Quantization& q) { return q.scale != ASSAY_SCALE_REQUEST_HEAD; }
 
