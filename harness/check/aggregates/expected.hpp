@@ -37,7 +37,7 @@ class ExpectedErrors {
  public:
   // `examined`: of a reference that followed the matrix units.
   ExpectedErrors(const BoundedAttention& b, int32_t format, const CommonErrors& common, bool examined)
-      : b_(b), format_(format), common_(common), relative_(common.relative), examined_(examined) {}
+      : b_(b), format_(format), common_(common), examined_(examined) {}
   const BoundedAttention& bounds() const { return b_; }
   int32_t format() const { return format_; }
   const CommonErrors& common() const { return common_; }
@@ -48,7 +48,7 @@ class ExpectedErrors {
     const double half = half_ulp(format_, std::max(std::fabs(o), sigma));
     ExactError e{};
     e.noise = half * half / 3;
-    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + relative_ * std::fabs(o);
+    e.bias = bias_of(b_.o_bias, b_.o_bound_p[i], sigma, i) + common_.relative * std::fabs(o);
     e.variance = sigma * sigma + e.noise + e.bias * e.bias;
     return e;
   }
@@ -58,7 +58,7 @@ class ExpectedErrors {
     // is independent of the places of other elements on the grid.
     const double centre = replayed ? b_.o_replayed[i] : b_.value.o[i], o = b_.value.o[i];
     double sigma = b_.o_sigma[i] * std::sqrt(kWorstMantissa);
-    double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + relative_ * std::fabs(o);
+    double bias = bias_of(b_.o_bias, b_.o_bound_p[i], b_.o_sigma[i], i) + common_.relative * std::fabs(o);
     if (replayed) sigma = std::min(sigma, b_.o_bound_r[i]), bias = std::min(bias, b_.o_bound_r[i]);
     ExpectedError e{GridPlace(format_, centre), centre, o, sigma, bias, 0, 0, 0, 0};
     if (std::isinf(e.place.rounded)) return e;
@@ -76,7 +76,6 @@ class ExpectedErrors {
   const BoundedAttention& b_;
   const int32_t format_;
   const CommonErrors common_;
-  const double relative_;
   const bool examined_;
 };
 

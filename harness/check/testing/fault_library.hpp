@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/abi/assay_fault.h"
 #include "kernels/device/host_memory.hpp"
 
 namespace fault_library {
@@ -48,6 +49,25 @@ const assay_backend* backend_of(std::vector<Entry> faults, const char* name, con
   b.device_info = device_info, b.use_device = use_device;
   b.measure_bandwidth = measure_bandwidth, b.measure_matrix_rate = measure_matrix_rate;
   return &b;
+}
+
+// Of the backend's kernels, whole steps, those whose entry has a place, with the causes that explain them and
+// the line that shows them.
+template <class Entry, size_t kCount>
+const assay_fault_catalogue* steps_catalogue(const assay_backend& backend, const Entry (&entries)[kCount],
+                                             const char* summary) {
+  auto* faults = new std::vector<assay_fault>;  // lives as long as the process, like the table
+  for (int32_t i = 0; i < backend.kernel_count; ++i) {
+    const Entry& entry = entries[i];
+    if (entry.place == nullptr) continue;
+    assay_fault& f = faults->emplace_back();
+    f.struct_size = sizeof f, f.name = entry.name, f.summary = summary, f.stage = "step";
+    f.cause = entry.causes, f.line = entry.line, f.step = backend.kernels[i], f.place = entry.place;
+  }
+  auto* table = new assay_fault_catalogue{};
+  table->struct_size = sizeof *table, table->fault_count = static_cast<int32_t>(faults->size());
+  table->faults = faults->data();
+  return table;
 }
 
 }  // namespace fault_library

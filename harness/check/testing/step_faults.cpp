@@ -410,20 +410,7 @@ extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* a
     uint32_t version) {
   const assay_backend* backend = assay_backend_open(version);
   if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* all = [&] {
-    static std::vector<assay_fault> faults;
-    for (int32_t i = 0; i < backend->kernel_count; ++i) {
-      const Entry& entry = kFaults[i];
-      if (entry.place == nullptr) continue;
-      assay_fault& f = faults.emplace_back();
-      f.struct_size = sizeof f, f.name = entry.name, f.summary = "a whole step, wrong in one way";
-      f.stage = "step", f.cause = entry.causes, f.line = entry.line, f.step = backend->kernels[i];
-      f.place = entry.place;
-    }
-    static assay_fault_catalogue catalogue{};
-    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
-    catalogue.faults = faults.data();
-    return &catalogue;
-  }();
+  static const assay_fault_catalogue* const all =
+      fault_library::steps_catalogue(*backend, kFaults, "a whole step, wrong in one way");
   return all;
 }

@@ -115,10 +115,7 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   beside_rows(c, wrong, x.causes);
   unwritten_side(c, x.causes);
   rows_beyond(c, wrong, x.causes);
-  const auto unknown = [&](const StepRanked& r) {
-    return std::find(x.without.begin(), x.without.end(), r.cause) != x.without.end();
-  };
-  std::erase_if(x.causes, unknown);
+  std::erase_if(x.causes, [&](const StepRanked& r) { return !x.known(r.cause); });
   sort_causes(x.causes);
   if (!c.attends() || x.sure()) return;
   // What attention can do wrong by itself. Its order is kept, which is that of misfit and of what is assumed:

@@ -14,9 +14,7 @@ namespace {
 constexpr size_t kChainRows = 48;   // wrong ones that are looked at
 constexpr double kChainWork = 6e6;  // of one hypothesis: rows x heads x keys x dimensions
 constexpr size_t kMostParts = 24;
-constexpr double kSameChain = 1e-4;    // of the square of a row; rounding of 16 bits is a hundredth of it
 constexpr double kBetterChain = 0.05;  // ... and of the error that the right answer leaves
-constexpr double kChainShare = 0.97, kChainLeast = 0.3;
 
 }  // namespace
 
@@ -240,22 +238,21 @@ std::vector<StepChain::Cut> StepChain::cuts_of_rows() const {
   if (longest <= 0) return list;
   list.push_back({0, longest, false, "context and new keys"});
   std::vector<int32_t> sizes;
-  const auto chunk = [&](int64_t size, bool extends_alone, const char* words) {
+  const auto chunk = [&](int64_t size, bool extends_alone) {
     size = std::max<int64_t>(1, size);
     if (size >= longest || static_cast<size_t>((longest + size - 1) / size) > kMostParts) return;
     const auto s = static_cast<int32_t>(size);
     if (std::find(sizes.begin(), sizes.end(), s) != sizes.end()) return;
     sizes.push_back(s);
-    list.push_back({0, s, extends_alone, fmt::format(fmt::runtime(words), s)});
+    list.push_back({0, s, extends_alone, fmt::format("the context in chunks of {} keys", s)});
   };
   if (extends > 0 && p_.token_budget > 0) {
     const int64_t own = p_.token_budget / extends;
-    chunk(own, true, "the context in chunks of {} keys");
-    chunk(own / page * page, true, "the context in chunks of {} keys");
-    chunk(p_.token_budget, true, "the context in chunks of {} keys");
-    chunk(p_.token_budget / std::max(1, with_context), false, "the context in chunks of {} keys");
-    chunk(p_.token_budget / static_cast<int64_t>(p_.requests.size()), true,
-          "the context in chunks of {} keys");
+    chunk(own, true);
+    chunk(own / page * page, true);
+    chunk(p_.token_budget, true);
+    chunk(p_.token_budget / std::max(1, with_context), false);
+    chunk(p_.token_budget / static_cast<int64_t>(p_.requests.size()), true);
   }
   return list;
 }

@@ -19,6 +19,10 @@
 
 namespace assay {
 
+// Of the square of a row, an error that is none; rounding of 16 bits is a hundredth of it.
+inline constexpr double kSameChain = 1e-4;
+// What a departure explains of the rows that it fits, and the least share of them that is said.
+inline constexpr double kChainShare = 0.97, kChainLeast = 0.3;
 inline constexpr double kUnseen = -std::numeric_limits<double>::infinity();
 
 // Keys begin .. end - 1. K and V are those of the key `shift` on; from `stale_from` on of the one `stale_by`

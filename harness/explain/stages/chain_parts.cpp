@@ -29,7 +29,7 @@ void StepChain::queries() {
           const double off = got(id, h, static_cast<int32_t>(i)) - s.o[i];
           error += off * off, size += s.o[i] * s.o[i];
         }
-        fine = error <= 1e-4 * size && size > 0;
+        fine = error <= kSameChain * size && size > 0;
       }
       if (!fine) continue;
       ++fits;
@@ -39,8 +39,8 @@ void StepChain::queries() {
       break;
     }
   const double share = static_cast<double>(fits) / static_cast<double>(rows_.size());
-  if (share > 0.3)
-    list_.push_back({"rows.query_of_other_row", how, 0.97 * share, 0,
+  if (share > kChainLeast)
+    list_.push_back({"rows.query_of_other_row", how, kChainShare * share, 0,
                      std::string(meaning_of("rows.query_of_other_row"))});
 }
 

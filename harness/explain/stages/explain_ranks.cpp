@@ -12,6 +12,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/device/call_once.hpp"
 #include "harness/device/exported.hpp"
 #include "harness/explain/stages/rank_exchanges.hpp"
 #include "harness/explain/stages/step_search.hpp"
@@ -202,10 +203,7 @@ class RankLook {
     run.q_len.assign(call_.problem.q_len, call_.problem.q_len + call_.problem.requests);
     run.kv_len.assign(call_.problem.kv_len, call_.problem.kv_len + call_.problem.requests);
     copy_operands(backend_, run.tensors, run.before);
-    assay_plan* plan = nullptr;
-    CallResult r = call_plan(backend_, *kernel_, &run.problem, operands.tensors(), &plan);
-    if (r.ok()) r = call_run(backend_, *kernel_, &run.problem, operands.tensors(), plan);
-    call_free_plan(*kernel_, plan);
+    const CallResult r = call_once(backend_, *kernel_, &run.problem, operands.tensors());
     if (!r.ok()) throw InfrastructureError(fmt::format("{}: {}", kernel_->name, r.error));
     copy_operands(backend_, run.tensors, run.after);
     assay_arithmetic arithmetic = default_arithmetic();

@@ -9,6 +9,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
+#include "harness/device/call_once.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/stages/step_search.hpp"
@@ -28,10 +29,7 @@ StageRun run_whole(const Backend& backend, const assay_kernel& kernel, StepEnd& 
   run.q_len = end.inputs().problem.q_lens(), run.kv_len = end.inputs().problem.kv_lens();
   end.clear();
   copy_operands(backend, run.tensors, run.before);
-  assay_plan* plan = nullptr;
-  CallResult r = call_plan(backend, kernel, &run.problem, end.tensors(), &plan);
-  if (r.ok()) r = call_run(backend, kernel, &run.problem, end.tensors(), plan);
-  call_free_plan(kernel, plan);
+  const CallResult r = call_once(backend, kernel, &run.problem, end.tensors());
   if (!r.ok()) throw InfrastructureError(fmt::format("{}: {}", kernel.name, r.error));
   copy_operands(backend, run.tensors, run.after);
   return run;
@@ -39,12 +37,7 @@ StageRun run_whole(const Backend& backend, const assay_kernel& kernel, StepEnd& 
 
 // Called once more on what it left: right then, it reads new keys before it writes them.
 bool right_on_what_it_left(const Backend& backend, const assay_kernel& kernel, StepEnd& end) {
-  assay_plan* plan = nullptr;
-  const assay_problem* view = end.inputs().view->get();
-  CallResult r = call_plan(backend, kernel, view, end.tensors(), &plan);
-  if (r.ok()) r = call_run(backend, kernel, view, end.tensors(), plan);
-  call_free_plan(kernel, plan);
-  return r.ok() && end.look().right;
+  return call_once(backend, kernel, end.inputs().view->get(), end.tensors()).ok() && end.look().right;
 }
 
 void look_inside(const Backend& backend, const assay_kernel& kernel, const Problem& problem,
@@ -72,9 +65,7 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
       return;
     }
     std::vector<WiringCause> wiring = rank_wiring(apart, end, kernel, nothing);
-    std::erase_if(wiring, [&](const WiringCause& w) {
-      return std::find(x.without.begin(), x.without.end(), w.ranked.cause) != x.without.end();
-    });
+    std::erase_if(wiring, [&](const WiringCause& w) { return !x.known(w.ranked.cause); });
     if (!wiring.empty() && wiring.front().ranked.explained >= StepExplanation::kSure) {
       x.blame = StepBlame::kWiring;
       x.place = wiring.front().place;
@@ -88,10 +79,7 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
   }
   report({{"at", "the end"}});
   const StageRun whole = run_whole(backend, kernel, end);
-  const auto known = [&](const char* cause) {
-    return std::find(x.without.begin(), x.without.end(), cause) == x.without.end();
-  };
-  if (!StepApart::can(kernel) && known("out_of_order") && right_on_what_it_left(backend, kernel, end)) {
+  if (!StepApart::can(kernel) && x.known("out_of_order") && right_on_what_it_left(backend, kernel, end)) {
     x.blame = StepBlame::kEnd, x.place = "attend", x.stage_kernel = kernel.name;
     x.stages.push_back("a second call, which finds the new keys in the cache, is right");
     x.causes.push_back(

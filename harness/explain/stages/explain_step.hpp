@@ -40,6 +40,7 @@ struct StepExplanation {
   // catalogue names it (assay_fault::place)
   std::string where() const;
   bool sure() const;
+  bool known(const std::string& cause) const;  // whether it may be said: not one of `without`
 };
 
 // The problem is of op step. Called first; a step that is right then is captured and replayed, where it can

@@ -2,6 +2,8 @@
 // An explanation of a step in words and as JSON. See explain_step.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "harness/check/verdict.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 
@@ -32,6 +34,10 @@ std::string StepExplanation::where() const {
 }
 
 bool StepExplanation::sure() const { return !causes.empty() && causes.front().explained >= kSure; }
+
+bool StepExplanation::known(const std::string& cause) const {
+  return std::find(without.begin(), without.end(), cause) == without.end();
+}
 
 json explanation_json(const StepExplanation& x) {
   json j = {{"scenario", x.line},

@@ -125,10 +125,11 @@ std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all
     int64_t fits = 0, spoilt = 0;
     for (const WriteElement& e : all.wrong) fits += given(e);
     if (all.share(fits) <= kWriteLeast) continue;
-    for (const WriteElement& e : all.right) spoilt += rule.fits(w.format(e.v)) && !given(e);
-    // Of one side alone the other may stay as it is.
-    int64_t of_other = 0;
-    for (const WriteElement& e : all.right) of_other += e.v != all.wrong.front().v && !given(e);
+    int64_t of_other = 0;  // of one side alone the other may stay as it is
+    for (const WriteElement& e : all.right) {
+      if (given(e)) continue;
+      spoilt += rule.fits(w.format(e.v)), of_other += e.v != all.wrong.front().v;
+    }
     const bool one_side = std::all_of(all.wrong.begin(), all.wrong.end(),
                                       [&](const WriteElement& e) { return e.v == all.wrong.front().v; });
     put_write(list, rule.cause, rule.how, all.share(fits, one_side ? spoilt - of_other : spoilt));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "harness/explain/stages/write_look.hpp"
+#include "harness/problem/names.hpp"
 
 namespace assay {
 namespace {
@@ -96,11 +97,14 @@ class WritePlaces {
       for (int order = 0; order < 4; ++order) {
         const char* orders[] = {"slot, head, dimension", "head, slot, dimension",
                                 "head, runs of dimensions, slot", "head, dimension, slot"};
+        const bool same_order = (w_.layout() == ASSAY_LAYOUT_NHD && order == 0) ||
+                                (w_.layout() == ASSAY_LAYOUT_HND && order == 1);
+        if (dense && !same_order) continue;
         int64_t fits = 0;
         for (const WriteElement& e : all_.wrong) {
           const assay_tensor& t = w_.cache(e.v);
           const int64_t dims = w_.dims(e.v), slot = w_.slot(e.row), at = slot % page,
-                        run = std::max<int64_t>(1, 16 / format_bytes_of(t.format));
+                        run = std::max<int64_t>(1, 16 / format_bytes(t.format));
           const int64_t base = slot / page * (dense ? page * heads * dims : t.stride[0]);
           const int64_t places[] = {(at * heads + e.head) * dims + e.d, (e.head * page + at) * dims + e.d,
                                     e.head * page * dims + e.d / run * page * run + at * run + e.d % run,
@@ -109,17 +113,11 @@ class WritePlaces {
           if (to == w_.element(e.v, slot, e.head, e.d)) continue;
           fits += w_.is_code(e.v, w_.at_memory(e.v, to), w_.quotient(e.v, e.row, slot, e.head, e.d));
         }
-        const bool same_order = (w_.layout() == ASSAY_LAYOUT_NHD && order == 0) ||
-                                (w_.layout() == ASSAY_LAYOUT_HND && order == 1);
-        if (dense != same_order && dense) continue;
         put_write(list_, same_order ? "memory.stride_ignored" : "memory.layout",
                   same_order ? "rows lie where they would if the cache were dense"
                              : fmt::format("rows lie in the order {}", orders[order]),
                   all_.share(fits));
       }
-  }
-  static int64_t format_bytes_of(int32_t format) {
-    return format == ASSAY_FP32 ? 4 : format == ASSAY_BF16 || format == ASSAY_FP16 ? 2 : 1;
   }
 
   const WriteLook& w_;

@@ -141,13 +141,12 @@ class Step {
       const float x = dense(v, row, from, source), q = by != 0 ? x / by : 0;
       auto* const data = static_cast<unsigned char*>(cache.data);
       const int64_t to = place(v, slot, h, d);
-      if (format_bytes_of(cache.format) == 1)
+      if (element_bytes_of(cache.format) == 1)
         data[to] = code_of(cache.format, q);
       else
         store_element(data, to, cache.format, q);
     }
   }
-  static int32_t format_bytes_of(int32_t format) { return element_bytes_of(format); }
   void write() const {
     writing_ = true;
     const auto* slots = static_cast<const int64_t*>(t.slot_mapping.data);
@@ -396,20 +395,7 @@ extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* a
     uint32_t version) {
   const assay_backend* backend = assay_backend_open(version);
   if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* all = [&] {
-    static std::vector<assay_fault> faults;
-    for (int32_t i = 0; i < backend->kernel_count; ++i) {
-      const Entry& entry = kEntries[i];
-      if (entry.place == nullptr) continue;
-      assay_fault& f = faults.emplace_back();
-      f.struct_size = sizeof f, f.name = entry.name, f.summary = "a whole step, wrong in one way";
-      f.stage = "step", f.cause = entry.causes, f.line = entry.line, f.step = backend->kernels[i];
-      f.place = entry.place;
-    }
-    static assay_fault_catalogue catalogue{};
-    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
-    catalogue.faults = faults.data();
-    return &catalogue;
-  }();
+  static const assay_fault_catalogue* const all =
+      fault_library::steps_catalogue(*backend, kEntries, "a whole step, wrong in one way");
   return all;
 }

@@ -15,6 +15,7 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/abi/assay_group.h"
+#include "harness/check/testing/fault_library.hpp"
 #include "harness/run/testing/rank_connection.hpp"
 #include "kernels/common/group.hpp"
 #include "kernels/common/pipelines.hpp"
@@ -341,20 +342,8 @@ extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* a
     uint32_t abi_version) {
   const assay_backend* backend = assay_backend_open(abi_version);
   if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* all = [&] {
-    static std::vector<assay_fault> faults;
-    for (int32_t i = 0; i < backend->kernel_count; ++i) {
-      const Fault& fault = kFaults[i];
-      if (fault.place == nullptr) continue;
-      assay_fault& f = faults.emplace_back();
-      f.struct_size = sizeof f, f.name = fault.name, f.summary = "wrong on its ranks", f.stage = "step";
-      f.cause = fault.causes, f.line = fault.line, f.step = backend->kernels[i], f.place = fault.place;
-    }
-    static assay_fault_catalogue catalogue{};
-    catalogue.struct_size = sizeof catalogue, catalogue.fault_count = static_cast<int32_t>(faults.size());
-    catalogue.faults = faults.data();
-    return &catalogue;
-  }();
+  static const assay_fault_catalogue* const all =
+      fault_library::steps_catalogue(*backend, kFaults, "wrong on its ranks");
   return all;
 }
 
