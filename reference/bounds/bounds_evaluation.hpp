@@ -42,7 +42,7 @@ class Evaluation {
     if (p_.sinks) exponent += sink_p_ * sink_w_ * abs(o);
     const Interval accumulation = min(undeclared(mass, second), declared(d, mass, second));
     const Interval left = of_lse() ? Interval(1) : remaining();
-    finite = left.low() > 0;
+    finite = left.low() > 0 && !weights_overflow() && !second_pass_overflows();
     if (!finite) return 0;
     // Without a division, what the weights err by is all on them, and nothing of it on a row sum.
     if (of_lse()) exponent += beta_ * abs(o);
@@ -66,8 +66,12 @@ class Evaluation {
       moved = finite ? min(moved, most) : most;
       finite = true;
     }
+    finite = finite && !weights_overflow();
     return finite ? moved + log_error(size) + 4 * kU * size : Interval(0);
   }
+  // A weight, or a sum of weights or of products with V, may be past the range of fp32 or of P's format.
+  bool weights_overflow() const;
+  const Interval& largest() const { return largest_; }
 
  private:
   static constexpr double kU = 0x1p-24, kTiny = 0x1p-126;
@@ -81,6 +85,8 @@ class Evaluation {
     bool first_of_part = false, last_of_window = false;
   };
 
+  double room() const;
+  bool second_pass_overflows() const;
   static Interval g(const Interval& c) { return c * exp(min(Interval(1), c)); }
   static double ceil_div(double a, double b) { return std::ceil(a / b); }
   bool of_lse() const { return a_.weights_lse_format != ASSAY_FORMAT_NONE; }

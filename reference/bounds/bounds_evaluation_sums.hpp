@@ -194,6 +194,29 @@ inline void Evaluation::sums() {
   nu_ = 0x1p-23 + (integer ? 4 : 2) * kU;
 }
 
+// ln of how far above 1 weights may be.
+inline double Evaluation::room() const {
+  const double grown = (std::max(0.0, a_.rescale_lag_log2) + std::max(0.0, a_.p_offset_log2)) * std::log(2.0);
+  const double code = p_.v_scale == ASSAY_SCALE_NONE ? 1
+                      : p_.v_format == ASSAY_INT8    ? 127
+                                                     : format_info(p_.v_format).max_finite;
+  const double in_fp32 = std::log(0x1.fffffep127 / (n_ * std::max({1.0, v_max_.middle(), code}))) - grown;
+  const double in_fp16 = std::log(65504.0) - grown;
+  return a_.p_format == ASSAY_FP16 && in_fp16 > 0 ? std::min(in_fp32, in_fp16) : in_fp32;
+}
+
+inline bool Evaluation::weights_overflow() const {
+  return !keys_.empty() && (2 * score_ * top_ + kU * top_ + Interval(largest_eps())).middle() > room();
+}
+
+inline bool Evaluation::second_pass_overflows() const {
+  if (!of_lse() && !by_lse()) return false;
+  bool finite = true;
+  const Interval psi = of_lse() ? whole_lse(lse_bound(finite)) : expm1(merge_lse_);
+  const Interval weight = of_lse() ? log(1 + largest_) : Interval(0);
+  return !finite || (m_ - lse_ + log(1 + psi) + weight).middle() > room();
+}
+
 inline Interval Evaluation::undeclared(const Interval& mass, const Interval& second) const {
   return pv_ * (1 + largest_) * (mass + ratio_ * sqrt(second));
 }

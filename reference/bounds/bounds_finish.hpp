@@ -188,6 +188,11 @@ class RowBounds {
   bool only_hard() const { return model_.arithmetic().rescale_inexact != 0 && t_.updates > 0; }
   // The row sum takes rounded P, and the replayed roundings lean one way.
   bool row_sum_leans() const;
+  // Scores so large that their roundings may take a weight, or the sum of all, past what fp32 or P's format
+  // holds: then O and LSE may be infinite or NaN, however little the keys weigh beside a sink.
+  bool weights_may_overflow() const;
+  // The same of weights and parts relative to an LSE, which is there before them: of O alone.
+  bool second_pass_may_overflow(bool hard) const;
 
  private:
   // What everything shares that is weighed relative to an LSE: |ln| of the factor, at its largest and in

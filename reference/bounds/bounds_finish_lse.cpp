@@ -112,4 +112,19 @@ double RowBounds::lse_sigma() const {
                    (joint_ ? kMeanSquare * row_.rounding_square * rounding_share_ : 0));
 }
 
+bool RowBounds::weights_may_overflow() const {
+  // One computed dot product stands in weight and maximum; its factors may be rounded apart.
+  const double exponent = 2 * t_.score * row_.top + z_.top_rounding + z_.eps;
+  return !(exponent <= model_.room_of_weights(row_.count, row_.v_max));
+}
+
+bool RowBounds::second_pass_may_overflow(bool hard) const {
+  if (!of_lse_ && !(t_.merge_lse > 0)) return false;
+  const double by_lse = std::log1p(hard ? by_lse_hard_ : by_lse_random_);
+  const double weight =
+      hard ? std::log1p(row_.largest) : row_.largest_random + z_.eps + 8 * kUnit * lse_size();
+  const double exponent = std::log(row_.heaviest) + by_lse + (of_lse_ ? weight : 0.0);
+  return !(exponent <= model_.room_of_weights(row_.count, row_.v_max));
+}
+
 }  // namespace assay

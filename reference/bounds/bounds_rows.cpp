@@ -344,4 +344,15 @@ double ErrorModel::largest_sum(double scaled_q_norm, double k_norm, int64_t keys
   return std::max(dot, p * static_cast<double>(keys) * v_max);
 }
 
+double ErrorModel::room_of_weights(int64_t keys, double v_max) const {
+  const double above =
+      (std::max(0.0, arithmetic_.rescale_lag_log2) + std::max(0.0, arithmetic_.p_offset_log2)) * M_LN2;
+  const double products = static_cast<double>(keys) * std::max({1.0, v_max, largest_code_});
+  double room = std::log(std::numeric_limits<float>::max() / products) - above;
+  // Conversions to 8 bits saturate, which is nearer to what is right; those to fp16 need not.
+  const double of_p = std::log(format_info(ASSAY_FP16).max_finite) - above;
+  if (arithmetic_.p_format == ASSAY_FP16 && of_p > 0) room = std::min(room, of_p);
+  return room;
+}
+
 }  // namespace assay

@@ -196,6 +196,8 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   // V.
   const StoredV v = stored_v(p);
   short_v_ = v.format != ASSAY_FP32;
+  if (v.scale != ASSAY_SCALE_NONE)
+    largest_code_ = v.format == ASSAY_INT8 ? 127 : format_info(v.format).max_finite;
   v_normal_ = smallest_normal(a.pv, v.format, a.dequant_format, v.scale, kept(v.format, v.scale));
   v_relative_ =
       dequant_roundoff(v.format, v.scale, dequant, v_eta_) + (v.scale != ASSAY_SCALE_NONE ? kUnit : 0);

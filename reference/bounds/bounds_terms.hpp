@@ -204,6 +204,9 @@ class ErrorModel {
   // LSEs of parts (`lse`: RowFacts::stored_lse()) do not fit into theirs.
   double largest_sum(double scaled_q_norm, double k_norm, int64_t keys, double k_max, double v_max,
                      double lse = 0) const;
+  // How far exponents of a row may be above 0 before a weight leaves the range of P's format, or the sum of
+  // all weights, or of their products with V, that of fp32.
+  double room_of_weights(int64_t keys, double v_max) const;
   const SmallestNormal& q_normal() const { return q_normal_; }
   const SmallestNormal& k_normal() const { return k_normal_; }
   const SmallestNormal& v_normal() const { return v_normal_; }
@@ -280,6 +283,7 @@ class ErrorModel {
   bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
        short_v_ = true, scale_in_p_ = false;
   double k_rounding_ = 0, elementwise_ = 0, folded_codes_ = 0, softcap_ = 0, softmax_scale_ = 0;
+  double largest_code_ = 0;  // of a V that takes scales
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;
 };

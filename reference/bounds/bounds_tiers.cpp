@@ -117,6 +117,29 @@ BoundPart RowTiers::o_mostly(bool p_applies) const {
   return !p_applies && all_rounded_ <= kLittleWider * all_d_ ? BoundPart::kRoundedP : BoundPart::kWorstCase;
 }
 
+RowTiersCounts RowTiers::drop_random() {
+  for (std::vector<double>* tier : {&out_.o_bound_p, &out_.o_bound_r})
+    std::fill_n(tier->begin() + first_, dim_, kInf);
+  std::copy_n(out_.value.o.begin() + first_, dim_, out_.o_replayed.begin() + first_);
+  out_.lse_bound_p[slot_] = kInf;
+  all_r_ = all_rounded_ = kInf, rounded_.clear();
+  return {1, 0};
+}
+
+void RowTiers::leave_open(RowTiersCounts& counts) {
+  const bool whole = bounds_.weights_may_overflow();
+  if (!whole && !bounds_.second_pass_may_overflow(true)) return;
+  std::fill_n(out_.o_bound.begin() + first_, dim_, kInf), all_d_ = kInf;
+  if (!whole && !bounds_.second_pass_may_overflow(false)) return;
+  const double lse_p = out_.lse_bound_p[slot_];
+  counts = drop_random();
+  std::fill_n(out_.o_bias.begin() + first_, dim_, kInf);
+  if (whole)
+    out_.lse_bound[slot_] = out_.lse_bias[slot_] = kInf;
+  else
+    out_.lse_bound_p[slot_] = lse_p;
+}
+
 RowTiersCounts RowTiers::finish(const RowFacts& row) {
   out_.value.lse[slot_] = row.lse;
   out_.lse_bound[slot_] = bounds_.lse_hard();
@@ -131,15 +154,9 @@ RowTiersCounts RowTiers::finish(const RowFacts& row) {
     if (bounds_.joint()) out_.lse_bound_p[slot_] = kInf;
     counts.p_declined = 1;
   }
-  if (row.keys && bounds_.only_hard()) {
-    for (std::vector<double>* tier : {&out_.o_bound_p, &out_.o_bound_r})
-      std::fill_n(tier->begin() + first_, dim_, kInf);
-    std::copy_n(out_.value.o.begin() + first_, dim_, out_.o_replayed.begin() + first_);
-    out_.lse_bound_p[slot_] = kInf;
-    all_r_ = all_rounded_ = kInf, rounded_.clear();
-    counts = {1, 0};
-  }
+  if (row.keys && bounds_.only_hard()) counts = drop_random();
   if (row.keys && bounds_.row_sum_leans()) out_.lse_bound_p[slot_] = kInf;
+  if (row.keys) leave_open(counts);
   if (out_.lse_bound_p[slot_] <= kLittleWider * out_.lse_bound[slot_])
     out_.lse_mostly[slot_] = bounds_.lse_mostly();
   if (row.keys) out_.o_mostly[slot_] = o_mostly(counts.p_declined == 0);

@@ -37,6 +37,10 @@ class RowTiers {
   double all_d_ = 0, all_p_ = 0, all_rounded_ = 0, all_r_ = 0, parts_p_[kBoundParts] = {},
          parts_r_[kBoundParts] = {};
   BoundPart o_mostly(bool p_applies) const;
+  // Tiers P and R of O and P of the LSE do not apply.
+  RowTiersCounts drop_random();
+  // Where numbers of the kernel may overflow.
+  void leave_open(RowTiersCounts&);
 };
 
 // The intervals of bounds that were put together otherwise: o_low .. o_high and lse_low .. lse_high from the
