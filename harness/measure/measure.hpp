@@ -35,6 +35,8 @@ struct TimedSample {
   bool dropped = false;
   // Clock of the multiprocessors after the call; NaN: not known.
   double sm_mhz = std::numeric_limits<double>::quiet_NaN();
+  // Of the call by the host's clock, its waits included, where somebody else holds it against `us`; NaN else.
+  double host_us = std::numeric_limits<double>::quiet_NaN();
   double at_s =
       0;  // when the call had ended, in seconds since the first measured one began; set by measure()
 };

@@ -93,7 +93,8 @@ class RankServer {
     if (what == "show") return session_->show(), said({});
     const TimedSample s = session_->sample();
     nlohmann::json answer = said({});
-    answer["us"] = s.us, answer["dropped"] = s.dropped, answer["sm_mhz"] = s.sm_mhz;
+    answer["us"] = s.us, answer["host_us"] = s.host_us, answer["dropped"] = s.dropped,
+    answer["sm_mhz"] = s.sm_mhz;
     answer["knows_throttling"] = session_->knows_throttling();
     return answer;
   }

@@ -47,7 +47,8 @@ class RankGroup {
   // where ranks that have a device exchange through the host. Runs it once, unless it is the call that the
   // last prepare() was given; the tensors stay with the caller.
   void prepare(const assay_problem&, const assay_tensors&, const std::string& mode);
-  // Of every rank: what one of them took, the waiting for others within the call with it.
+  // Of every rank: what one of them took, the waiting for others within the call with it. All ranks make the
+  // same calls, whatever one of them makes of its clock: more of one would wait for the others for ever.
   Samples sample();
   // One call more, as those were, with poison in the outputs, into the tensors.
   void show();
@@ -67,6 +68,7 @@ class RankGroup {
   CallResult make_id(std::vector<unsigned char>& id);
   CallResult run_all(const assay_problem&, const assay_tensors&);
   CallResult put_back();
+  Samples sample_once();
   // An answer of every rank, in their order; why there is not one of each, or "".
   std::string answers(std::vector<nlohmann::json>&, const char* to_what);
   // The same to an order of a timed series; what is wrong is thrown.

@@ -233,6 +233,37 @@ TEST(RankGroup, TimesOfARankEach) {
   EXPECT_EQ(tired.outcome, Outcome::kWrong) << "a rank that leaves nothing behind while it is timed";
 }
 
+// A rank that waits within its call for one that was away has a time that its host's clock does not explain.
+// Were it to call once more by itself, it would wait for ever, and the next order with it.
+TEST(RankGroup, RanksRepeatACallTogether) {
+  const auto timed = [](const char* clock) {
+    setenv("ASSAY_TEST_CLOCK", clock, 1);
+    setenv("OMP_NUM_THREADS", "1", 1);  // threads of ranks that wait for each other's take long
+    RankGroup group(faults(), *faults().find("dcp_right"), {ASSAY_BINARY_DIR "/assay", 10});
+    Judge judge(make_problem(parse_scenario(kLine)), 1e9);
+    Verdict v = judge.judge(faults(), group.kernel(), faults().device(0));
+    unsetenv("ASSAY_TEST_CLOCK"), unsetenv("OMP_NUM_THREADS");
+    if (v.outcome != Outcome::kPassed) return v;
+    group.prepare(*judge.inputs().view->get(), *judge.device_case().tensors(), "hot");
+    for (int i = 0; i < 12; ++i) EXPECT_EQ(group.sample().size(), 2u);
+    judge.clear_outputs();
+    group.show();
+    return judge.recheck();
+  };
+  try {
+    const Verdict v = timed("late");
+    EXPECT_EQ(v.outcome, Outcome::kPassed) << v.reason;
+  } catch (const TimedCallFailed& failed) {
+    ADD_FAILURE() << failed.text;
+  }
+  try {
+    timed("tenth");
+    ADD_FAILURE() << "ranks whose clocks all say a tenth were believed";
+  } catch (const TimeImplausible& time) {
+    EXPECT_THAT(time.text, AllOf(HasSubstr("the backend's clock said"), HasSubstr("by the host's")));
+  }
+}
+
 TEST(RankGroup, WorkOfRanksIsThatOfTheStep) {
   const Problem p = make_problem(parse_scenario("step h=6/3 d=32 ranks=3 interleave=16 batch=2q1s40_1q9s50"));
   const Work whole = work_of(p);

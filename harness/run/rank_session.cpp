@@ -102,7 +102,8 @@ CallResult RankSession::run() {
 
 void RankSession::prepare(const std::string& mode, DeviceClock* clock) {
   timed_.reset();  // its graph before another one's
-  timed_.emplace(backend_, device_, kernel_, &call_.problem, operands_->tensors(), mode, clock);
+  timed_.emplace(backend_, device_, kernel_, &call_.problem, operands_->tensors(), mode, clock,
+                 CallsAgain::kCaller);
 }
 
 TimedSample RankSession::sample() { return timed_->sample(); }

@@ -52,35 +52,51 @@ void check_number(double us) {
     throw TimedCallFailed{fmt::format("the backend's clock said {:g} us, which is no time", us)};
 }
 
-// call(us): a call timed by the backend, or the mean of so many. That time, or why there is none.
+[[noreturn]] void implausible(double us, double host_us) {
+  throw TimeImplausible{fmt::format(
+      "the backend's clock said {:.4g} us of a call that took {:.4g} us by the host's", us, host_us)};
+}
+
+// call(us): a call timed by the backend, or the mean of so many. Its time, and the host's round it, which is
+// no less. Why there is none is thrown.
+template <class Call>
+TimedSample timed_once(const Call& call, const char* doing, int64_t calls) {
+  TimedSample s;
+  const double before = host_time_us();
+  const CallResult r = call(&s.us);
+  s.host_us = us_since(before) / static_cast<double>(calls);
+  if (!r.ok()) throw TimedCallFailed{fmt::format("failed while being {}: {}", doing, r.error)};
+  check_number(s.us);
+  if (s.us > kHostSlack * s.host_us + kHostSlackUs) implausible(s.us, s.host_us);
+  return s;
+}
+
+// The same, called again where it is hot and the host's clock says much more.
 template <class Call>
 double plausible_us(const Call& call, bool hot, const char* doing, int64_t calls = 1) {
-  for (int asked = 1;; ++asked) {
-    double us = 0;
-    const double before = host_time_us();
-    const CallResult r = call(&us);
-    const double host_us = us_since(before) / static_cast<double>(calls);
-    if (!r.ok()) throw TimedCallFailed{fmt::format("failed while being {}: {}", doing, r.error)};
-    check_number(us);
-    const bool more = us > kHostSlack * host_us + kHostSlackUs;
-    const bool less = hot && host_us > kHostAtLeastUs && us * kHostTimes < host_us;
-    if (!more && !less) return us;
-    if (more || asked == kHostAsked)
-      throw TimeImplausible{fmt::format(
-          "the backend's clock said {:.4g} us of a call that took {:.4g} us by the host's", us, host_us)};
-  }
+  HostBeside beside;
+  TimedSample s = timed_once(call, doing, calls);
+  while (hot && beside.again(s.us, s.host_us)) s = timed_once(call, doing, calls);
+  return s.us;
 }
 
 }  // namespace
 
+bool HostBeside::again(double us, double host_us) {
+  if (!(host_us > kHostAtLeastUs && us * kHostTimes < host_us)) return false;
+  if (++asked_ == kHostAsked) implausible(us, host_us);
+  return true;
+}
+
 TimedCall::TimedCall(const Backend& backend, const assay_device& device, const assay_kernel& kernel,
                      const assay_problem* problem, const assay_tensors* tensors, const std::string& mode,
-                     DeviceClock* clock)
+                     DeviceClock* clock, CallsAgain again)
     : backend_(backend),
       kernel_(kernel),
       problem_(problem),
       tensors_(tensors),
       clock_(clock),
+      again_(again),
       series_(mode == "graph" || backend.table()->time_run == nullptr ? nullptr : series_of(backend)) {
   if (mode == "graph")
     if (const std::string why = graph_refusal(backend, kernel); !why.empty()) throw ModeRefused{why};
@@ -119,9 +135,17 @@ TimedCall::~TimedCall() {
   call_free_plan(kernel_, plan_);
 }
 
-double TimedCall::eager_us() {
+template <class Call>
+TimedSample TimedCall::by_backend(const Call& call, bool hot, const char* doing) const {
+  if (again_ == CallsAgain::kItself) return plausible_us(call, hot, doing);
+  TimedSample s = timed_once(call, doing, 1);
+  if (!hot) s.host_us = std::nan("");
+  return s;
+}
+
+TimedSample TimedCall::eager() {
   if (backend_.table()->time_run != nullptr)
-    return plausible_us(
+    return by_backend(
         [&](double* us) {
           return call_time_run(backend_, kernel_, problem_, tensors_, plan_, flush_bytes_, us);
         },
@@ -185,9 +209,8 @@ void TimedCall::hold_against_alone(double median_us) {
         alone_us_.size(), least, median_us)};
 }
 
-double TimedCall::graph_us() {
-  return plausible_us([&](double* us) { return call_time_replay(backend_, graph_, 0, us); }, true,
-                      "replayed");
+TimedSample TimedCall::replayed() {
+  return by_backend([&](double* us) { return call_time_replay(backend_, graph_, 0, us); }, true, "replayed");
 }
 
 void TimedCall::set_clock(std::vector<TimedSample>& samples, const std::optional<ClockReading>& reading) {
@@ -202,7 +225,7 @@ void TimedCall::set_clock(std::vector<TimedSample>& samples, const std::optional
 
 TimedSample TimedCall::sample() {
   const double before = host_time_us();
-  std::vector<TimedSample> one = {TimedSample(graph_ != nullptr ? graph_us() : eager_us())};
+  std::vector<TimedSample> one = {graph_ != nullptr ? replayed() : eager()};
   took_us_ = us_since(before);
   if (clock_ != nullptr) set_clock(one, clock_->read());
   if (std::exchange(emptied_, false) && !one.front().dropped) alone_us_.push_back(one.front().us);

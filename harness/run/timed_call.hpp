@@ -37,18 +37,32 @@ struct CallClocks {
   bool knows_throttling = false;     // of the last sample
 };
 
+// Who calls once more where a backend's clock says so much less of a hot call than the host's that the host
+// may have been elsewhere. A call that others meet in their own processes cannot do that by itself: it would
+// wait for calls that nobody makes.
+enum class CallsAgain { kItself, kCaller };
+// What they do so by: whether to call again, up to three times in all; then TimeImplausible.
+class HostBeside {
+ public:
+  bool again(double us, double host_us);
+
+ private:
+  int asked_ = 0;
+};
+
 class TimedCall {
  public:
   // `problem` and `tensors` stay with the caller; `clock` may be null. Makes the plan (its time: plan_us)
   // and, in mode graph, captures the call.
   TimedCall(const Backend&, const assay_device&, const assay_kernel&, const assay_problem* problem,
-            const assay_tensors* tensors, const std::string& mode, DeviceClock* clock);
+            const assay_tensors* tensors, const std::string& mode, DeviceClock* clock,
+            CallsAgain = CallsAgain::kItself);
   ~TimedCall();
   TimedCall(const TimedCall&) = delete;
   TimedCall& operator=(const TimedCall&) = delete;
 
   // Time of one call: the device's clock where it has one, the host's round the call otherwise. Dropped when
-  // the device had slowed itself down.
+  // the device had slowed itself down. With kCaller a hot one says what the host's clock did.
   TimedSample sample();
   // How many calls samples() makes in a row where the last ones took as long as they did, waiting for the
   // device included: 1 where the backend times call by call.
@@ -73,14 +87,17 @@ class TimedCall {
   CallClocks clocks() const;  // of the samples so far
 
  private:
-  double eager_us();
-  double graph_us();
+  TimedSample eager();
+  TimedSample replayed();
+  template <class Call>
+  TimedSample by_backend(const Call& call, bool hot, const char* doing) const;
   void set_clock(std::vector<TimedSample>&, const std::optional<ClockReading>&);
   const Backend& backend_;
   const assay_kernel& kernel_;
   const assay_problem* problem_;
   const assay_tensors* tensors_;
   DeviceClock* clock_;
+  CallsAgain again_;
   bool knows_throttling_ = false;
   double plan_us_;
   double refresh_us_ = std::nan("");

@@ -17,14 +17,18 @@ struct Offer {
   int32_t usable;
 };
 
+// What a group is told, not what a rank can: all of its processes have the same environment.
+bool are_asked() {
+  const char* wanted = std::getenv("ASSAY_EXCHANGE");
+  return wanted != nullptr && std::strcmp(wanted, "peers") == 0;
+}
+
 // Of every rank; false where one has none.
 bool offer_room(int32_t ranks, unsigned char** room, const GatherOnHost& gather, std::vector<Offer>* all) {
   constexpr int64_t kWhole = 2 << 20;  // a handle opens all that the driver allocated at once
   const auto bytes = static_cast<size_t>((peer_room_bytes(ranks) + kWhole - 1) / kWhole * kWhole);
-  const char* wanted = std::getenv("ASSAY_EXCHANGE");
   Offer own{};
-  own.usable = wanted != nullptr && std::strcmp(wanted, "peers") == 0 && ranks <= kMostPeers &&
-               cudaMalloc(reinterpret_cast<void**>(room), bytes) == cudaSuccess &&
+  own.usable = ranks <= kMostPeers && cudaMalloc(reinterpret_cast<void**>(room), bytes) == cudaSuccess &&
                cudaMemset(*room, 0, bytes) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess &&
                cudaIpcGetMemHandle(&own.handle, *room) == cudaSuccess;
   all->resize(static_cast<size_t>(ranks));
@@ -54,6 +58,7 @@ bool opened_by_all(int32_t rank, const std::vector<Offer>& offers, Peers* a, con
 }  // namespace
 
 const PeerExchanges* open_peers(int32_t rank, int32_t ranks, const GatherOnHost& gather) {
+  if (!are_asked()) return nullptr;
   static PeerExchanges made{{}, launch_peer_gather, launch_peer_sum};
   made.peers.rank = rank, made.peers.ranks = ranks;
   unsigned char* room = nullptr;

@@ -15,8 +15,8 @@ struct PeerExchanges {
 };
 
 // Called by all ranks of a group. gather: receive [ranks][bytes] what all sent, host memory; whether it did.
-// Null where a rank cannot or is not asked to (ASSAY_EXCHANGE=peers): then for all of them. Lives as long as
-// the process.
+// Null where a rank cannot: then for all of them; and where they are not asked to (ASSAY_EXCHANGE=peers, in
+// the environment of all), then without a call of gather. Lives as long as the process.
 using GatherOnHost = std::function<bool(const void* send, void* receive, int64_t bytes)>;
 const PeerExchanges* open_peers(int32_t rank, int32_t ranks, const GatherOnHost& gather);
 

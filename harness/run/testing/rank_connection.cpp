@@ -47,6 +47,8 @@ const assay_group* rank_testing::connect(const assay_group* given) {
   return &mine;
 }
 
+void rank_testing::meet() { theirs.barrier(&theirs, nullptr, nullptr, 0); }
+
 extern "C" __attribute__((visibility("default"))) int assay_backend_group_id(unsigned char id[128],
                                                                              char* error, size_t size) {
   if (std::getenv("ASSAY_TEST_NO_CONNECTION") != nullptr) {

@@ -10,5 +10,7 @@ namespace rank_testing {
 inline constexpr int kDevices = 4;
 // The group with exchanges; waits for all ranks where the group has an id.
 const assay_group* connect(const assay_group*);
+// Returns when all ranks have come, as the streams of devices meet before a timed call.
+void meet();
 
 }  // namespace rank_testing
