@@ -39,6 +39,8 @@ SOURCES = {
     "8": ("explain_stranger_8.tar.xz", "stranger_8/stranger.cpp"),
     "9": ("explain_stranger_9.tar.xz", "stranger_9/stranger.cpp"),
     "13": ("explain_stranger_13.tar.xz", "stranger_13/lib.cpp"),
+    "14": ("explain_stranger_14.tar.xz", "stranger_14/kernels/eng.cpp"),
+    "14s": ("explain_stranger_14.tar.xz", "stranger_14/steps/src/engine.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 

@@ -3,6 +3,7 @@
 #include "harness/explain/second_line.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
@@ -333,8 +334,16 @@ static GivenNumbers given_numbers(const std::string& line, const std::string& th
                                              {a.chunk, b.chunk},
                                              {a.page_size, b.page_size}};
   for (const auto& [here, other] : all)
-    for (int32_t beside = -1; beside <= 1 && here > 0; ++beside)
+    for (int32_t beside = -1; beside <= 1 && here > 0; ++beside) {
       given.insert({std::to_string(here + beside), std::to_string(other + beside)});
+      if (other <= 0) continue;
+      // ... and of the powers of two round them, which shifts and bit masks are made of.
+      const auto a_bits = static_cast<uint32_t>(here), b_bits = static_cast<uint32_t>(other);
+      given.insert({std::to_string(static_cast<int64_t>(std::bit_floor(a_bits)) + beside),
+                    std::to_string(static_cast<int64_t>(std::bit_floor(b_bits)) + beside)});
+      given.insert({std::to_string(static_cast<int64_t>(std::bit_ceil(a_bits)) + beside),
+                    std::to_string(static_cast<int64_t>(std::bit_ceil(b_bits)) + beside)});
+    }
   return given;
 }
 

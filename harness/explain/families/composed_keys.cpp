@@ -197,7 +197,7 @@ std::vector<std::pair<Where, What>> lanes_of_runs(const Clues& clues) {
 
 // A place of an order: `tile` keys at a time, in runs of `size`, of which the last may be cut short.
 struct Order {
-  const char* words;
+  std::string words;
   std::function<int32_t(int32_t at, int32_t size)> place;
 };
 std::vector<Order> orders_within(int32_t size) {
@@ -210,13 +210,16 @@ std::vector<Order> orders_within(int32_t size) {
       {"that comes last", [](int32_t, int32_t n) { return n - 1; }},
       {"of the other half", [](int32_t at, int32_t n) { return (at + n / 2) % n; }},
   };
+  // Two bits of its number, as the fragments of matrix instructions have them.
+  for (int32_t low = 1; 4 * low < size && (size & (size - 1)) == 0; low *= 2)
+    list.push_back({fmt::format("with bits {} and {} of its number exchanged,", low, size / 2),
+                    [low](int32_t at, int32_t n) {
+                      const bool one = (at & low) != 0, other = (at & n / 2) != 0;
+                      return one == other ? at : at ^ low ^ n / 2;
+                    }});
   for (int32_t rows : {2, 4, 8, 16, 32})
     if (rows < size && size % rows == 0)
-      list.push_back({rows == 2    ? "by columns of 2"
-                      : rows == 4  ? "by columns of 4"
-                      : rows == 8  ? "by columns of 8"
-                      : rows == 16 ? "by columns of 16"
-                                   : "by columns of 32",
+      list.push_back({fmt::format("by columns of {}", rows),
                       [rows](int32_t at, int32_t n) { return at % rows * (n / rows) + at / rows; }});
   return list;
 }
@@ -234,14 +237,18 @@ std::vector<What> orders(const Clues& clues) {
         const int32_t start = j / size * size;
         return start + place(j - start, size);
       };
-      read_from(list, "keys.shifted", fmt::format("key {} of every run of {}", order.words, size), 0.3,
+      // Where some keys keep their places it is no shift of all.
+      int32_t kept = 0;
+      for (int32_t at = 0; at < size; ++at) kept += order.place(at, size) == at;
+      const std::string_view cause = kept > 1 ? "keys.lanes_stale" : "keys.shifted";
+      read_from(list, cause, fmt::format("key {} of every run of {}", order.words, size), 0.3,
                 [from](const Scene& s, int32_t j) {
                   const int32_t at = from(j);
                   return at < s.kv_len ? at : j;
                 });
-      read_from(list, "keys.shifted", fmt::format("key {} of every whole run of {}", order.words, size), 0.33,
+      read_from(list, cause, fmt::format("key {} of every whole run of {}", order.words, size), 0.33,
                 [from, size](const Scene& s, int32_t j) { return j / size < s.kv_len / size ? from(j) : j; });
-      list.push_back({"keys.shifted",
+      list.push_back({cause,
                       fmt::format("V of the key {} of every run of {}, zeros where the row does not see it",
                                   order.words, size),
                       [from](Scene& s, Term& t) {
@@ -254,7 +261,7 @@ std::vector<What> orders(const Clues& clues) {
                       0.35});
       for (int32_t tile : runs) {
         if (tile % size == 0 || size >= tile) continue;
-        read_from(list, "keys.shifted",
+        read_from(list, cause,
                   fmt::format("key {} of every run of {} in tiles of {}", order.words, size, tile), 0.35,
                   [from, tile](const Scene& s, int32_t j) {
                     const int32_t start = j / tile * tile, to = from(j - start);

@@ -9,6 +9,7 @@
 #include "harness/explain/families/fit.hpp"
 #include "harness/explain/families/joins.hpp"
 #include "harness/explain/families/merges.hpp"
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
@@ -323,6 +324,7 @@ void composed_part_family(const Clues& clues, Hypotheses& out) {
     row_sums_of_others(add, clues);
     sink_values(add, clues);
     counts(add, clues);
+    transposed_slots(clues, add);
     if (tried <= kJoined) joins_in_turn(add, clues, layout);
   }
 }

@@ -25,9 +25,35 @@ constexpr size_t kRefined = 60;      // ... where the row sum does not know the 
 constexpr double kSureScore = 2e-3;  // ... to so much
 constexpr double kRound = 1e-3;      // a coefficient this near a known one is that
 
+// Of the scores of a row before any cap or bias.
+struct ScoresOf {
+  double mean = 0, mean_seen = 0;  // of all keys of the request; of those that the row sees
+  double most = -kInf;             // of all keys
+};
+ScoresOf scores_of(Predictor& predictor, const Cell& c) {
+  const Problem& p = predictor.problem();
+  const int32_t n = p.requests[c.request].kv_len, dim = p.head_dim_qk;
+  std::vector<double> q(dim);
+  predictor.reader().q({c.request, c.row}, c.head, q.data());
+  KvStore& keys = predictor.store(c.request, c.head / p.group());
+  ScoresOf of;
+  int32_t seen = 0;
+  for (int32_t j = 0; j < n; ++j) {
+    const double* k = keys.k(j);
+    double x = 0;
+    for (int32_t d = 0; d < dim; ++d) x += q[d] * k[d];
+    x *= p.softmax_scale;
+    of.mean += x / n, of.most = std::max(of.most, x);
+    if (visible(p, c.request, c.row, j)) of.mean_seen += x, ++seen;
+  }
+  if (seen > 0) of.mean_seen /= seen;
+  return of;
+}
+
 struct Row {
   Sample sample;
   double got, noise, lse, maximum, visible, keys;
+  ScoresOf scores;
 };
 
 std::vector<Row> rows_of(const Clues& clues) {
@@ -48,25 +74,33 @@ std::vector<Row> rows_of(const Clues& clues) {
       const double noise = legal_noise(e, s.cell, -1) + 1e-6 * std::fabs(got) + 1e-9;
       list.push_back({s, got, noise, clues.predictor.predict(clues.predictor.right(), s.cell).lse, maximum,
                       static_cast<double>(w.positions.size()),
-                      static_cast<double>(clues.problem().requests[s.cell.request].kv_len)});
+                      static_cast<double>(clues.problem().requests[s.cell.request].kv_len),
+                      scores_of(clues.predictor, s.cell)});
     }
   return list;
 }
 
 // What an LSE may be made of.
+struct Made {
+  const LseParts& l;
+  double keys, visible;
+  ScoresOf scores;
+};
 struct Part {
   const char* words;
-  double (*of)(const LseParts&, double keys, double visible);
+  double (*of)(const Made&);
 };
 constexpr Part kParts[] = {
-    {"the LSE", [](const LseParts& l, double, double) { return l.lse; }},
-    {"the maximum", [](const LseParts& l, double, double) { return l.maximum; }},
-    {"the logarithm of the row sum", [](const LseParts& l, double, double) { return l.lse - l.maximum; }},
-    {"the row sum", [](const LseParts& l, double, double) { return std::exp(l.lse - l.maximum); }},
-    {"the logarithm of the number of keys", [](const LseParts&, double n, double) { return std::log(n); }},
-    {"the logarithm of the number of keys seen",
-     [](const LseParts&, double, double n) { return std::log(n); }},
-    {"1", [](const LseParts&, double, double) { return 1.0; }},
+    {"the LSE", [](const Made& m) { return m.l.lse; }},
+    {"the maximum", [](const Made& m) { return m.l.maximum; }},
+    {"the logarithm of the row sum", [](const Made& m) { return m.l.lse - m.l.maximum; }},
+    {"the row sum", [](const Made& m) { return std::exp(m.l.lse - m.l.maximum); }},
+    {"the logarithm of the number of keys", [](const Made& m) { return std::log(m.keys); }},
+    {"the logarithm of the number of keys seen", [](const Made& m) { return std::log(m.visible); }},
+    {"1", [](const Made&) { return 1.0; }},
+    {"the mean score of all keys", [](const Made& m) { return m.scores.mean; }},
+    {"the mean score of the keys seen", [](const Made& m) { return m.scores.mean_seen; }},
+    {"the largest score of all keys", [](const Made& m) { return m.scores.most; }},
 };
 
 double nice(double x) {
@@ -79,7 +113,8 @@ double nice(double x) {
 std::string_view cause_of(const Part& a, double by_a, const Part& b, double by_b) {
   const std::string_view first = a.words, second = b.words;
   const auto strange = [](std::string_view of) {
-    return of.starts_with("the logarithm of the number") || of == "the row sum";
+    return of.starts_with("the logarithm of the number") || of == "the row sum" ||
+           of.starts_with("the mean score") || of.starts_with("the largest score");
   };
   if (strange(first) || (strange(second) && by_b != 0)) return "lse.other_value";
   if (first == "the LSE" && by_b == 0) return by_a == -1 ? "lse.sign" : "lse.from_scaled";
@@ -100,7 +135,8 @@ void combinations(const Clues& clues, Hypotheses& out) {
   if (!wrong) return;
   const auto parts = std::size(kParts);
   const auto value = [&](const Part& part, const Row& r) {
-    return part.of({r.lse, r.maximum, 0, -kInf, r.lse}, r.keys, r.visible);
+    const LseParts l{r.lse, r.maximum, 0, -kInf, r.lse};
+    return part.of({l, r.keys, r.visible, r.scores});
   };
   struct Found {
     size_t a, b;
@@ -149,8 +185,9 @@ void combinations(const Clues& clues, Hypotheses& out) {
       double seen = 0;
       for (int32_t j = 0; j < s.kv_len; ++j) seen += visible(s.problem, s.cell.request, s.cell.row, j);
       const double keys = s.problem.requests[s.cell.request].kv_len;
-      double sum = f.by_a * a.of(l, keys, seen);
-      if (f.a != f.b) sum += f.by_b * b.of(l, keys, seen);
+      const Made made{l, keys, seen, scores_of(*s.predictor, s.cell)};
+      double sum = f.by_a * a.of(made);
+      if (f.a != f.b) sum += f.by_b * b.of(made);
       return sum;
     };
     out.push_back(std::move(h));

@@ -292,6 +292,11 @@ void orders(const Clues& clues, Hypotheses& out) {
                 return in ? d ^ bit : d;
               });
   }
+  // Two bits of their numbers, as the fragments of matrix instructions have them.
+  for (int32_t low = 1; low < n; low *= 2)
+    for (int32_t high = 2 * low; high < n; high *= 2)
+      add(fmt::format("bits {} and {} of the dimensions' numbers exchanged", low, high), 0.32,
+          [=](int32_t d) { return ((d & low) != 0) == ((d & high) != 0) ? d : d ^ low ^ high; });
   for (int32_t rows = 2; rows < n; rows *= 2)
     if (n % rows == 0)
       add(fmt::format("dimensions taken as {} rows, read by columns", rows), 0.3,

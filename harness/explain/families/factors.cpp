@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -154,6 +155,7 @@ void factor_family(const Clues& clues, Hypotheses& out) {
 
   for (size_t i = fitted; i < out.size(); ++i) out[i].free = 1;
 
+  temperatures(clues, out);
   // fp8 with the other family's bias: every value doubles or halves.
   const auto fp8 = [](int32_t f) {
     return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;

@@ -179,6 +179,15 @@ void chunks(Searcher& add) {
       add.mask("mask.chunk_shifted",
                fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : ""), 0.1, m);
     }
+  for (const RowPlace& place : row_places(p))
+    for (bool open : {false, true}) {
+      m = given;
+      m.chunk_at = place.at;
+      m.chunk_open = open;
+      add.mask("mask.chunk_shifted",
+               fmt::format("chunk of {}{}", place.name, open ? ", but up to the row's own position" : ""),
+               0.25, m);
+    }
   m = given;
   if (const int32_t size =
           add.best_mask(1, std::min(p.max_kv_len(), kWidest), [](MaskRule& r, int32_t v) { r.chunk = v; });

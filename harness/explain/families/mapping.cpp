@@ -5,6 +5,7 @@
 
 #include "harness/explain/families/exchanges.hpp"
 #include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
@@ -315,7 +316,9 @@ void mapping_family(const Clues& clues, Hypotheses& out) {
   query_heads(clues, out);
   query_heads_by(clues, out);
   rows(clues, out);
+  query_blocks(clues, out);
   dims(clues, out);
+  read_dims(clues, out);
   exchanges(clues, out);
 }
 

@@ -96,6 +96,17 @@ void windows(const Clues& clues, Proposer& add) {
         add.raw(std::move(h));
       }
   if (p.window_left >= 0) {
+    // A distance that is kept in few bits comes round again.
+    for (int32_t bits = 4; 1 << bits <= p.max_kv_len(); ++bits) {
+      MaskRule whole = right;
+      whole.left = -1;
+      Hypothesis h = propose(clues, "mask.window_long", fmt::format("distance kept in {} bits", bits), 0.3);
+      h.rules.sees = [whole, bits](const Scene& s, int32_t j) {
+        const int32_t distance = s.position - place_of_key(s, j);
+        return whole.sees(s, j) && (distance & ((1 << bits) - 1)) <= s.problem.window_left;
+      };
+      add.raw(std::move(h));
+    }
     // Keys of the context pass untested and new tokens are tested, or the other way round.
     MaskRule open = right;
     open.left = -1;
@@ -207,12 +218,21 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       const auto at = [sign](const Scene& s) {
         return s.position + sign * static_cast<int32_t>(s.problem.first_key[s.cell.request]);
       };
+      const std::string how = sign > 0 ? "keys counted from 0, rows from the first key on"
+                                       : "rows counted from 0, keys from the first key on";
       m = right;
+      if (p.chunk > 0 && p.window_left < 0) {  // what chunks allow is what is wrong
+        m.chunk_at = at;
+        add("mask.chunk_shifted", how + ", for the chunk alone", m, 0.05);
+        m.chunk_open = true;
+        add("mask.chunk_shifted", how + ", for the chunk's beginning alone", m, 0.06);
+        m.chunk_open = false;
+        m.causal_at = at;
+        add("mask.chunk_shifted", how, m, 0.07);
+        continue;
+      }
       m.window_at = m.causal_at = m.chunk_at = at;
-      add(p.window_left >= 0 ? "mask.window_anchor" : "mask.causal_anchor",
-          sign > 0 ? "keys counted from 0, rows from the first key on"
-                   : "rows counted from 0, keys from the first key on",
-          m, 0.05);
+      add(p.window_left >= 0 ? "mask.window_anchor" : "mask.causal_anchor", how, m, 0.05);
     }
   m = right;
   if (p.group() > 1) {

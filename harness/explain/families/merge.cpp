@@ -6,6 +6,7 @@
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/merges.hpp"
+#include "harness/explain/families/read_orders.hpp"
 
 namespace assay {
 namespace {
@@ -140,14 +141,6 @@ void drops(Merges& add) {
             [](const Scene&, std::vector<SplitPart>& parts) {
               for (int32_t s = 0; s + 1 < count(parts); ++s) parts[s].lse = -kInf;
             });
-  for (int32_t keys : {1, 2, 4, 8, 16, 32}) {
-    Hypothesis h =
-        add.start("merge.split_dropped", fmt::format("last {} keys belong to no split", keys), 0.5);
-    h.rules.edit_terms = [keys](Scene& s, std::vector<Term>& t) {
-      std::erase_if(t, [&](const Term& term) { return term.position >= s.kv_len - keys; });
-    };
-    add.push(std::move(h));
-  }
   for (int32_t keys : {1, 2, 4, 8, 16}) {
     // Splits that begin too early count the keys before them twice.
     Hypothesis h = add.start("keys.one_doubled",
@@ -303,8 +296,26 @@ void empties(const Clues& clues, Merges& add) {
          return false;
        }},
   };
+  // Blocks of rows one after the other, each row in its place of the block; the KV heads and requests before.
+  std::vector<std::pair<std::string, Before>> walks = orders;
+  for (const UnitsOfBlock& block : blocks_of_units(p))
+    walks.emplace_back("the block of " + block.words() + " before", [&p, block](Cell& c) {
+      const int32_t own = block.number(p, c), place = own % block.size;
+      if (own >= block.size) return c = block.at(p, c, own - block.size), true;
+      const int32_t step = block.packed ? p.group() : 1;
+      for (;;) {
+        c.head -= step;
+        if (c.head < 0) {
+          if (--c.request < 0) return false;
+          c.head += p.heads_q;
+        }
+        const int32_t rows = block.count(p, c);
+        if (rows <= place || p.requests[c.request].kv_len == 0) continue;
+        return c = block.at(p, c, (rows - 1 - place) / block.size * block.size + place), true;
+      }
+    });
   // Slots that nobody has written yet hold zeros, or are taken for empty.
-  for (const auto& [name, before] : orders)
+  for (const auto& [name, before] : walks)
     for (const bool zeros : {true, false}) {
       Hypothesis h = add.start(
           "merge.partial_stale",

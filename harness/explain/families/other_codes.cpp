@@ -66,21 +66,27 @@ void other_code_family(const Clues& clues, Hypotheses& out) {
       h.rules.world = std::move(world);
       out.push_back(std::move(h));
     };
+    const int32_t format = (t.*who.members[0]).format;
+    const bool one_format = std::all_of(who.members.begin(), who.members.end(),
+                                        [&](Member m) { return (t.*m).format == format; });
+    const FormatInfo& info = format_info(format);
     for (int bits : {3, 4, 5}) {
       const int usual = (1 << (bits - 1)) - 1;
       for (int bias : {usual, usual + 1, usual - 1})
-        for (int low : {0, 1, 2})
-          add("format.other",
+        for (int low : {0, 1, 2}) {
+          // What differs in its subnormals alone has a name of its own.
+          const bool own =
+              one_format && low > 0 && info.mantissa_bits == 7 - bits && info.min_exponent == 1 - bias;
+          add(own ? "format.subnormals" : "format.other",
               fmt::format("codes read as {} bits of exponent less {}, none of them special{}", bits, bias,
                           low == 0   ? ""
                           : low == 1 ? ", subnormals zero"
                                      : ", subnormals as normal numbers"),
               0.2 + 0.1 * (bias != usual) + 0.05 * (low > 0),
               [=](uint32_t code) { return by_fields(code, bits, bias, low); });
+        }
     }
-    const int32_t format = (t.*who.members[0]).format;
-    if (std::all_of(who.members.begin(), who.members.end(),
-                    [&](Member m) { return (t.*m).format == format; }))
+    if (one_format)
       add("format.other", "codes read in the order of their halves", 0.4,
           [format](uint32_t code) { return decode(format, (code >> 4 | code << 4) & 255); });
   }

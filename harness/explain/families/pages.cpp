@@ -3,7 +3,9 @@
 // another request's row of the table, or fetched a tile too late for the values.
 #include <algorithm>
 
+#include "harness/explain/cut.hpp"
 #include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/paged_cache.hpp"
@@ -102,6 +104,38 @@ void page_family(const Clues& clues, Hypotheses& out) {
                 if (side != Side::kKeys) t.v_row = t.position - size;
               }
             });
+      }
+  // The page of the tile before or behind, the key's own slot: an entry of the table that was not moved on.
+  std::vector<Layout> tilings;
+  for (int32_t tile : clues.tile_sizes)
+    tilings.push_back({tile, 1, 0, {}, fmt::format(", tiles of {}", tile), 0});
+  for (const Layout& layout : clues.layouts)
+    if (layout.tile_keys > 0 && layout.parts()) tilings.push_back(layout);
+  for (const Layout& tiling : tilings)
+    for (const int32_t step : {-1, 1})
+      for (Side side : {Side::kBoth, Side::kKeys, Side::kValues}) {
+        const int32_t tile = tiling.tile_keys;
+        if (!paged || tile < 1) continue;
+        const char* of = side == Side::kBoth ? "K and V" : side == Side::kKeys ? "K" : "V";
+        Hypothesis h = propose(clues, side == Side::kValues ? "page.v_only" : "page.wrong",
+                               fmt::format("{} through the page of the tile {}{}", of,
+                                           step < 0 ? "before" : "behind", tiling.words),
+                               0.3 + tiling.cost);
+        if (tiling.parts()) tiling.apply(h.rules);
+        const Rules cut = h.rules;
+        const bool parts = tiling.parts();
+        h.rules.edit_terms = [=](Scene& s, std::vector<Term>& terms) {
+          const PartsOf dealt(cut, s);
+          for (Term& t : terms) {
+            const int32_t from = t.position + step * tile;
+            if (from < 0 || from / tile * tile >= s.kv_len) continue;
+            if (parts && dealt.of(std::min(from, s.kv_len - 1)) != dealt.of(t.position)) continue;
+            const int32_t row = own_row(s, std::min(from, s.kv_len - 1) / size * size + t.position % size);
+            if (side != Side::kValues) t.k_row = row;
+            if (side != Side::kKeys) t.v_row = row;
+          }
+        };
+        out.push_back(std::move(h));
       }
   // Shifts and masks of a page size that is a power of two.
   for (int32_t other = 4; paged && other <= 2 * size; other *= 2) {
@@ -229,6 +263,21 @@ void page_family(const Clues& clues, Hypotheses& out) {
       // Its length, its keys: all that is looked up by the number of a request.
       Hypothesis h = propose(clues, "page.of_other_request", "keys and length of " + map.name, 0.3);
       h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
+      out.push_back(std::move(h));
+    }
+    // ... and its rows are taken to stand at the end of those keys.
+    for (const IndexMap& map : request_maps(p)) {
+      Hypothesis h =
+          propose(clues, "page.of_other_request",
+                  fmt::format("keys and length of {}, rows stand at that end", map.name), 0.3 + map.cost);
+      h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
+      const auto end = [](const Scene& s) {
+        return s.kv_len - s.problem.requests[s.cell.request].q_len + s.cell.row;
+      };
+      MaskRule mask = given_mask(p);
+      mask.causal_at = mask.window_at = mask.chunk_at = end;
+      h.rules.sees = [mask](const Scene& s, int32_t j) { return mask.sees(s, j); };
+      h.rules.edit_terms = [end](Scene& s, std::vector<Term>&) { s.position = end(s); };
       out.push_back(std::move(h));
     }
     for (const auto& [name, other] : others) {

@@ -43,6 +43,10 @@ constexpr Curve kCurves[] = {
      [](double x) { return x < 0 ? line(x, 0.0430) : 1; }},
     {"a straight line between powers of two, moved by 0.0580, but 1 at the maximum",
      [](double x) { return x < 0 ? line(x, 0.0579848) : 1; }},
+    // The constants for the least mean and the least largest error of that pattern.
+    {"a straight line between powers of two, moved by 0.0437", [](double x) { return line(x, 0.0436774); }},
+    {"a straight line between powers of two, moved by 0.0651", [](double x) { return line(x, 0.0650821); }},
+    {"a straight line between powers of two, moved by 0.0861", [](double x) { return line(x, 0.0860713); }},
     {"a parabola between powers of two", [](double x) { return parabola(x); }},
     {"a series of one term", [](double x) { return taylor(x, 1); }},
     {"a series of two terms", [](double x) { return taylor(x, 2); }},
@@ -215,8 +219,13 @@ void precision_family(const Clues& clues, Hypotheses& out) {
   }
   // A curve depends on the maximum that its argument is relative to, and so on the tiles.
   for (const Curve& curve : kCurves)
-    in_tiles("precision.exp", fmt::format("weights by {}", curve.name), 0.2,
-             [&curve](Rules& r) { r.exp_of = curve.of; });
+    for (const bool everywhere : {false, true})
+      in_tiles("precision.exp",
+               fmt::format("weights{} by {}", everywhere ? ", rescaling and merge" : "", curve.name),
+               0.2 + 0.02 * everywhere, [&curve, everywhere](Rules& r) {
+                 r.exp_of = curve.of;
+                 r.exp_everywhere = everywhere;
+               });
   for (int32_t n : {4, 8, 16, 32, 64, 128, 256, 1024})
     in_tiles("precision.exp", fmt::format("weights by (1 + x/{})^{}", n, n), 0.25,
              [n](Rules& r) { r.exp_of = [n](double x) { return std::pow(std::max(0.0, 1 + x / n), n); }; });

@@ -4,6 +4,7 @@
 // keys are met, so every way the kernel may go is tried.
 #include <numbers>
 
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/hypothesis.hpp"
 
 namespace assay {
@@ -113,6 +114,7 @@ void rescale_family(const Clues& clues, Hypotheses& out) {
           0.2, [base2](Rules& r) { r.rescale_exponent = base2 ? std::numbers::ln2 : std::numbers::log2e; });
     add("softmax.stale_maximum", "weights relative to the maximum before their tile", 0.2,
         [](Rules& r) { r.stale_maximum = true; });
+    rescales_of_others(clues, tiling, out);
   }
 }
 

@@ -97,6 +97,10 @@ std::vector<RowPlace> row_places(const Problem& p) {
     if (tile < most_rows)
       places.push_back({fmt::format("the row's number in its tile of {} rows", tile),
                         [tile](const Scene& s) { return s.position - s.cell.row / tile * tile; }});
+  // A position that is kept in few bits.
+  for (int32_t size = 16; size < p.max_kv_len(); size *= 2)
+    places.push_back({fmt::format("the row's position modulo {}", size),
+                      [size](const Scene& s) { return s.position % size; }, "mask.causal_short"});
   return places;
 }
 

@@ -103,12 +103,13 @@ struct Wrong {
   int32_t rounded = ASSAY_FORMAT_NONE;  // to it
   // Of these keys only; unset: of all.
   std::function<bool(const Scene&, int32_t position)> where = {};
+  std::function<double(double)> made = {};  // of it, in place of a power
 };
 enum class Side { kKeys, kValues, kBoth };
 
-Scales scales_of(const Clues& clues, bool values) {
+Scales scales_of(const Clues& clues, bool values, bool low) {
   const Problem& p = clues.problem();
-  const HostOperands host = clues.evidence.operands(false);
+  const HostOperands host = clues.evidence.operands(low);
   const bool of_v = values && !(op_of(p).has_cache && p.layout == ASSAY_LAYOUT_MLA);
   return {clues, of_v ? host.tensors->v_scale : host.tensors->k_scale, of_v ? p.v_scale : p.k_scale,
           of_v ? host.v_scale_host : host.k_scale_host};
@@ -121,17 +122,23 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
   std::vector<std::pair<bool, std::function<double(const Scene&, int32_t position, int32_t dim)>>> per_key;
   for (bool values : {false, true}) {
     if (side == (values ? Side::kKeys : Side::kValues)) continue;
-    const Scales own = scales_of(clues, values), other = scales_of(clues, values != wrong.of_the_other);
-    if (own.kind == ASSAY_SCALE_NONE) continue;
-    const auto ratio = [own, other, wrong](const Scene& s, int32_t position, int32_t d) {
+    const bool of_other = values != wrong.of_the_other;
+    const Scales own_nan = scales_of(clues, values, false), other_nan = scales_of(clues, of_other, false);
+    if (own_nan.kind == ASSAY_SCALE_NONE) continue;
+    // Places that no key occupies hold what they hold in the call that is predicted.
+    const Scales own_low = scales_of(clues, values, true), other_low = scales_of(clues, of_other, true);
+    const auto ratio = [=, predictor_of_low = clues.low](const Scene& s, int32_t position, int32_t d) {
+      const bool low = predictor_of_low != nullptr && s.predictor == predictor_of_low;
+      const Scales &own = low ? own_low : own_nan, &other = low ? other_low : other_nan;
       if (wrong.where && !wrong.where(s, position)) return 1.0;
       const KeyPlace k{s.cell.request, s.kv_head, position};
       const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
                    read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
       if (wrong.rounded != ASSAY_FORMAT_NONE) return round_step(wrong.rounded, read) / right;
+      if (wrong.made) return wrong.made(read) / right;
       return std::pow(read, wrong.power) / right;
     };
-    if (own.kind != ASSAY_SCALE_CHANNEL)
+    if (own_nan.kind != ASSAY_SCALE_CHANNEL)
       per_key.emplace_back(values, ratio);
     else if (values)
       h.rules.finish = [ratio](const Scene& s, std::vector<double>& o, double&) {
@@ -189,6 +196,20 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
                       format == ASSAY_BF16 ? "bf16" : "fp16"),
           0.1 + 0.02 * cut, rounded);
     }
+  // A scale that has an exponent alone.
+  const std::pair<const char*, double (*)(double)> exponents[] = {
+      {"the nearest power of two", [](double x) { return std::exp2(std::nearbyint(std::log2(x))); }},
+      {"a power of two, from 1.5 times it up",
+       [](double x) { return std::exp2(std::floor(std::log2(x / 1.5)) + 1); }},
+      {"the power of two below", [](double x) { return std::exp2(std::floor(std::log2(x))); }},
+      {"the power of two above", [](double x) { return std::exp2(std::ceil(std::log2(x))); }},
+  };
+  for (const auto& [how, of] : exponents) {
+    Wrong rounded;
+    rounded.made = of;
+    add(cause("scale.k_factor", "scale.v_factor"), fmt::format("scale of {} taken as {}", name, how), 0.15,
+        rounded);
+  }
   add("scale.inverted", fmt::format("{} divided by its scale", name), 0.1, {{}, -1, false});
   if (p.k_scale == p.v_scale)
     add("scale.swapped",

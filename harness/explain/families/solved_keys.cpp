@@ -167,7 +167,7 @@ void masks(KeysSolver& add) {
              return as_given(s, j) && !(column <= s.cell.row && column >= s.cell.row - n && column >= 0);
            });
   // Columns counted modulo the bits of a word.
-  add.sees("mask.tree_cut", "drafts counted modulo {}", 0.4, 1, rows - 1,
+  add.sees("mask.tree_shifted", "drafts counted modulo {}", 0.4, 1, rows - 1,
            [](const Scene& s, int32_t j, int32_t n) {
              const int32_t context = s.problem.requests[s.cell.request].context_len();
              return j < context ? as_given(s, j) : as_given(s, context + (j - context) % n);

@@ -61,6 +61,16 @@ TEST(ExplainEngines, ReadOffTheCacheHowNumbersBecameCodes) {
           {"engine_subnormals_flushed", "format.subnormals", "become zero"}});
 }
 
+// Elements of V that no rule for codes is about are neither right nor wrong by it.
+TEST(ExplainEngines, ExplainNoMoreThanAllWhereTheOtherSideHasNoCodes) {
+  const StepExplanation x = engine_explained("engine_codes_down");
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "codes_rounded");
+  EXPECT_EQ(x.causes[0].how, "down");
+  EXPECT_TRUE(x.sure());
+  for (const StepRanked& r : x.causes) EXPECT_LE(r.explained, 1) << r.cause;
+}
+
 TEST(ExplainEngines, TakeAContextApart) {
   expect({{"engine_chunks_overlap", "keys.one_doubled",
            "every part of the context but the first begins 1 keys early"},

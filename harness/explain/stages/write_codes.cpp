@@ -127,8 +127,8 @@ std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all
     if (all.share(fits) <= kWriteLeast) continue;
     int64_t of_other = 0;  // of one side alone the other may stay as it is
     for (const WriteElement& e : all.right) {
-      if (given(e)) continue;
-      spoilt += rule.fits(w.format(e.v)), of_other += e.v != all.wrong.front().v;
+      if (given(e) || !rule.fits(w.format(e.v))) continue;
+      ++spoilt, of_other += e.v != all.wrong.front().v;
     }
     const bool one_side = std::all_of(all.wrong.begin(), all.wrong.end(),
                                       [&](const WriteElement& e) { return e.v == all.wrong.front().v; });

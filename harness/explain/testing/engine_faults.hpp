@@ -31,6 +31,7 @@ enum Fault {
   kOverflowToNan,
   kOtherBias,  // of the exponent
   kSubnormalsFlushed,
+  kCodesDown,  // of a number between two: the lower one
   // chunks of the context
   kChunksOverlap,
   kChunksApart,
@@ -114,6 +115,8 @@ constexpr Entry kEntries[] = {
     {"engine_other_bias", kOtherBias, "end write", "format.fnuz_as_fn format.other", CODES},
     {"engine_subnormals_flushed", kSubnormalsFlushed, "end write", "format.subnormals codes_rounded",
      ENGINE("kv=fp8_e4m3:head input=codes batch=2q1s40_2q9s60 seed=5")},
+    {"engine_codes_down", kCodesDown, "end write", "codes_rounded",
+     ENGINE("kv=int8:head/bf16 batch=2q1s40_2q9s60 seed=5")},
     {"engine_chunks_overlap", kChunksOverlap, "end attend", "keys.one_doubled"},
     {"engine_chunks_apart", kChunksApart, "end attend", "keys.one_dropped"},
     {"engine_chunks_in_whole_eights", kChunksInWholeEights, "end attend",

@@ -116,6 +116,7 @@ class Step {
     return largest / (is(kOver128) ? 128.0f : 127.0f);
   }
   unsigned char code_of(int32_t format, float x) const {
+    if (is(kCodesDown)) x = std::floor(x);
     if (format == ASSAY_INT8) return static_cast<unsigned char>(int8_from_float(x));
     if (is(kOverflowToNan) && std::fabs(x) > 448) return 0x7f;
     if (is(kSubnormalsFlushed) && std::fabs(x) < 0x1p-6f) return 0;
