@@ -22,8 +22,18 @@ constexpr uint64_t kZeroEvery = 8, kLargestEvery = 4;
 constexpr uint64_t kLargeCodes = 4;  // codes from the largest on that count as large
 constexpr double kNearLargest = 8;   // times what is wanted of Q
 constexpr double kFaint = 0.01;
+// Score of the largest codes with the largest of one sign; scales of units change it by two to four either
+// way, and of much larger ones neither Q in 16 bits nor sums of 13 bits bound anything. More where int8 has a
+// scale of Q in common: its smallest codes come to a hundredth of that, those of fp8 to less than any
+// rounding.
+constexpr double kFullScore = 40, kFullScoreShared = 60, kMostToSmallest = 256;
+constexpr double kMostOfWanted = 1.5;  // an element of Q, of which the least is one less
+constexpr uint64_t kFullCodes = 2;     // codes from the largest on in a row that agrees with a key
 
-double ulp_of_largest(const CodeGrid& g) { return std::ldexp(1.0, std::ilogb(g.largest) - g.bits); }
+// int8 has no fraction, and all its codes are a step apart.
+double ulp_of_largest(const CodeGrid& g) {
+  return g.bits == 0 ? g.step : std::ldexp(1.0, std::ilogb(g.largest) - g.bits);
+}
 
 // Any code: of 8 bits each as likely as the other, of more each exponent.
 double any_code(const CodeGrid& g, uint64_t drawn) {
@@ -75,8 +85,46 @@ CodeKinds::CodeKinds(const Problem& p)
       k_(stored(p.k_format, p.k_scale)),
       v_(stored(p.v_format, p.v_scale)),
       logit_(kLogit / (double{p.softmax_scale} * std::sqrt(double(p.head_dim_qk)))) {
-  if (format_is_quantized(p.q_format) && p.q_scale == ASSAY_SCALE_NONE)
+  if (!format_is_quantized(p.q_format)) return;
+  if (p.q_scale == ASSAY_SCALE_NONE) {
     largest_q_ = CodeGrid::of(p.q_format).largest;
+    return;
+  }
+  if (!format_is_quantized(p.k_format)) return;
+  q_shares_ = p.q_scale != ASSAY_SCALE_REQUEST_HEAD && p.q_scale != ASSAY_SCALE_TOKEN_HEAD;
+  const bool near = k_.size[static_cast<int>(CodeKind::kLargest)] <
+                    kMostToSmallest * k_.size[static_cast<int>(CodeKind::kSmallest)];
+  multiplies_largest_ = near || !q_shares_ || (CounterRng(p.seed, kStreamRecipe).bits(0) >> 32 & 1) != 0;
+  full_q_ = (near && q_shares_ ? kFullScoreShared : kFullScore) /
+            (double{p.softmax_scale} * p.head_dim_qk * k_.unit * k_.grid.largest);
+}
+
+// Largest first, so that one request of one head has them.
+CodeKind CodeKinds::of_k(int root, int32_t head) const {
+  const CodeKind kind = of_v(root, head, 0);
+  if (!multiplies_largest_) return kind;
+  return kind == CodeKind::kSmallest  ? CodeKind::kLargest
+         : kind == CodeKind::kLargest ? CodeKind::kSmallest
+                                      : kind;
+}
+
+double CodeKinds::common_sign(int root, int32_t head, int32_t dim) const {
+  const uint64_t at = (static_cast<uint64_t>(root) * p_.heads_kv + head) * p_.head_dim_qk + dim;
+  return CounterRng(p_.seed, kStreamRecipe).bits(1 + at) & 1 ? -1 : 1;
+}
+
+bool CodeKinds::agrees(int root, int32_t row, int32_t head) const {
+  return multiplies_largest_ && of_k(root, head / p_.group()) == CodeKind::kLargest &&
+         (row + head % p_.group()) % 2 == 0;
+}
+
+void CodeKinds::q_like(const double* k, uint64_t first, double* out) const {
+  const CounterRng rng(p_.seed, kStreamQ);
+  const CodeGrid g = CodeGrid::of(p_.q_format);
+  for (int32_t d = 0; d < p_.head_dim_qk; ++d) {
+    const auto below = static_cast<double>(rng.bits(first + static_cast<uint64_t>(d)) % kFullCodes);
+    out[d] = std::copysign(full_q_ * (1 - below * ulp_of_largest(g) / g.largest), k[d]);
+  }
 }
 
 CodeKind CodeKinds::of_v(int root, int32_t head, int32_t dim) {
@@ -98,11 +146,21 @@ double CodeKinds::value(const Stored& s, CodeKind kind, const CounterRng& rng, u
   return s.size[static_cast<int>(CodeKind::kOrdinary)] * rng.normal(at);
 }
 
-void CodeKinds::k(int root, int32_t head, uint64_t first, double* out) const {
+void CodeKinds::k(int root, int32_t position, int32_t head, uint64_t first, uint64_t even_first,
+                  double* out) const {
   const CounterRng rng(p_.seed, kStreamK);
   const CodeKind kind = of_k(root, head);
+  const bool halved = multiplies_largest_ && kind == CodeKind::kLargest && position % 2 != 0;
+  if (halved) first = even_first;
   for (int32_t d = 0; d < p_.head_dim_qk; ++d)
     out[d] = value(k_, kind, rng, first + static_cast<uint64_t>(d));
+  if (halved)  // whole codes of int8
+    for (int32_t d = 0; d < p_.head_dim_qk; ++d)
+      out[d] = k_.grid.bits == 0 ? k_.unit * std::trunc(out[d] / k_.unit / 2) : out[d] / 2;
+  if (!multiplies_largest_ || !q_shares_ || kind != CodeKind::kSmallest) return;
+  const double of_key = rng.bits(first) >> 40 & 1 ? -1 : 1;
+  for (int32_t d = 0; d < p_.head_dim_qk; ++d)
+    out[d] = std::copysign(out[d], of_key * common_sign(root, head, d));
 }
 
 void CodeKinds::v(int root, int32_t head, uint64_t first, double* out) const {
@@ -116,13 +174,19 @@ void CodeKinds::v(int root, int32_t head, uint64_t first, double* out) const {
   }
 }
 
-void CodeKinds::q(int root, int32_t head, uint64_t first, double* out) const {
+void CodeKinds::q(int root, int32_t row, int32_t head, uint64_t first, double* out) const {
   const CounterRng rng(p_.seed, kStreamQ);
-  const double wanted = logit_ / k_.size[static_cast<int>(of_k(root, head / p_.group()))];
+  const int32_t kv_head = head / p_.group();
+  const CodeKind kind = of_k(root, kv_head);
+  const bool bounded = multiplies_largest_ && q_shares_;
+  const bool common = bounded && kind == CodeKind::kSmallest;
+  const double asked = logit_ / k_.size[static_cast<int>(kind)];
+  const double wanted = common ? full_q_ / kMostOfWanted : asked;
   for (int32_t d = 0; d < p_.head_dim_qk; ++d) {
     const uint64_t drawn = rng.bits(first + static_cast<uint64_t>(d));
-    const double sign = drawn & 1 ? -1 : 1;
-    out[d] = sign * wanted * (0.5 + std::ldexp(static_cast<double>(drawn >> 32), -32));
+    const double sign = common ? (row % 2 != 0 ? -1 : 1) * common_sign(root, kv_head, d) : drawn & 1 ? -1 : 1;
+    out[d] = sign * wanted * (kMostOfWanted - 1 + std::ldexp(static_cast<double>(drawn >> 32), -32));
+    if (bounded) out[d] = std::clamp(out[d], -full_q_, full_q_);
     // What a scale brings about by itself: the largest code, where it is not far off.
     const bool near = largest_q_ > wanted && largest_q_ < kNearLargest * wanted;
     if (near && (drawn >> 4) % kLargestEvery == 0) out[d] = sign * largest_q_;

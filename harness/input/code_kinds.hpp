@@ -7,6 +7,12 @@
 // not differ much, as the error of a product counts against the largest factors. Where
 // a token or a request has a scale of K of its own, that of the smallest codes is as large as if the largest
 // one stood among them, or they would not stay the smallest.
+// Where Q and K both are 8-bit codes with a scale, sums of products must reach what an accumulator can be too
+// narrow for: every other row of a request and head of largest K has the largest codes too, with the signs of
+// a key it sees, and beside that key lies one of half its codes, which a sum that saturates cannot tell from
+// it. Under a scale of Q that all share such a row makes the others small. Smallest codes of int8 still
+// matter then, as all of K and Q have signs in common; those of fp8 are too small, so there the seed says
+// which of the two kinds matters (multiplies_largest).
 #pragma once
 
 #include <cstdint>
@@ -35,14 +41,19 @@ class CodeKinds {
   explicit CodeKinds(const Problem&);
 
   // Rows as ValueSource has them, from the place of their first element in the counter. `root`: who owns what
-  // the request shares (sharing_roots).
-  void q(int root, int32_t head, uint64_t first, double* out) const;
-  void k(int root, int32_t head, uint64_t first, double* out) const;
+  // the request shares (sharing_roots). `even_first`: place of the key at the even position of the pair.
+  void q(int root, int32_t row, int32_t head, uint64_t first, double* out) const;
+  void k(int root, int32_t position, int32_t head, uint64_t first, uint64_t even_first, double* out) const;
   void v(int root, int32_t head, uint64_t first, double* out) const;
+
+  // Whether there are rows of largest codes that agree with a key; which rows, by the head of Q; one of them.
+  bool multiplies_largest() const { return multiplies_largest_; }
+  bool agrees(int root, int32_t row, int32_t head) const;
+  void q_like(const double* k, uint64_t first, double* out) const;
 
   // Which kind a channel of V holds, and all channels of K.
   static CodeKind of_v(int root, int32_t head, int32_t dim);
-  static CodeKind of_k(int root, int32_t head) { return of_v(root, head, 0); }
+  CodeKind of_k(int root, int32_t head) const;
   // What the largest code of a scale of K stands for at least, before sizes of units differ; 0: no more than
   // its values say.
   double k_up_to(int root, int32_t head) const {
@@ -58,11 +69,14 @@ class CodeKinds {
   };
   static Stored stored(int32_t format, int32_t scale);
   static double value(const Stored&, CodeKind, const CounterRng&, uint64_t at);
+  double common_sign(int root, int32_t head, int32_t dim) const;
 
   const Problem& p_;
   Stored k_, v_;
   double logit_;          // size of a channel's part in a logit, before the softmax scale
   double largest_q_ = 0;  // code of Q, where it is one that has no scale
+  bool multiplies_largest_ = false, q_shares_ = false;  // a scale of Q with other requests
+  double full_q_ = 0;                                   // what Q's largest code stands for
 };
 
 }  // namespace assay

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kFirstToken = 16;  // draws before it choose the patterns
 constexpr int32_t kPeriods[] = {1, 2, 3, 7, 16, 61, 64, 500}, kTiles[] = {1, 2, 16, 32, 64, 128, 300};
-enum QPattern { kEachQ, kEqualRows, kEqualHeadsToo, kSignsQ, kOneDim, kNoQ, kSmallQ, kQPatterns };
+enum QPattern { kEachQ, kEqualRows, kEqualHeadsToo, kSignsQ, kOneDim, kSomeNoQ, kSmallQ, kQPatterns };
 enum KPattern { kEachK, kPeriodic, kFlat, kSignsK, kTailK, kClusters, kStairs, kNeedles, kKPatterns };
 enum VPattern {
   kEachV,
@@ -48,7 +48,7 @@ void Patterns::q_like(int32_t& row, int32_t& head) const {
   if (q_ == kEqualHeadsToo) head = 0;
 }
 
-void Patterns::q(int64_t dims, double* out) const {
+void Patterns::q(int32_t row, int32_t head, int64_t dims, double* out) const {
   switch (q_) {
     case kSignsQ:
       return each(dims, out, [](double x) { return std::copysign(1.0, x); });
@@ -56,8 +56,8 @@ void Patterns::q(int64_t dims, double* out) const {
       for (int64_t d = 0; d < dims; ++d)
         if (d != period_ % dims) out[d] = 0;
       return;
-    case kNoQ:
-      return each(dims, out, [](double) { return 0.0; });
+    case kSomeNoQ:
+      return each(dims, out, [&](double x) { return (row + head) % 2 == 0 ? x : 0.0; });
     case kSmallQ:
       return each(dims, out, [&](double x) { return small_ * x; });
     default:
@@ -80,8 +80,9 @@ void Patterns::k(int32_t position, int64_t dims, double* out) const {
       return each(dims, out, [&](double x) {
         return std::clamp(small_ * position / tile_ / logit_size_, -100.0, 100.0) + 0.01 * x;
       });
-    case kNeedles:
-      return each(dims, out, [&](double x) { return position % period_ == period_ / 2 ? x : 0.0; });
+    case kNeedles:  // the first key, too, or a short request has none
+      return each(dims, out,
+                  [&](double x) { return position == 0 || position % period_ == period_ / 2 ? x : 0.0; });
     default:
       return;
   }

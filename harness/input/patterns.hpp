@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // input=patterned: Q, K and V follow patterns that the seed draws, each of the three its own. What numerics
 // takes for independent or generic is not so here: tokens that come back, weights of a few sizes, values of
-// one sign or of signs by tile, sparse and heavy-tailed rows, equal queries.
+// one sign or of signs by tile, sparse and heavy-tailed rows, equal queries. None leaves all scores zero:
+// rows without a query stand beside others.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class Patterns {
   int32_t k_like(int32_t position) const;
   void q_like(int32_t& row, int32_t& head) const;
   // Shape `dims` unit normal values of the token or row.
-  void q(int64_t dims, double* out) const;
+  void q(int32_t row, int32_t head, int64_t dims, double* out) const;
   void k(int32_t position, int64_t dims, double* out) const;
   void v(int32_t position, int64_t dims, double* out) const;
 

@@ -143,6 +143,30 @@ double ValueSource::up_to(Side side, int request, int32_t token, int32_t head) c
   return codes_->k_up_to(roots_[owner], head) * unit_size(side, owner, token, head);
 }
 
+void ValueSource::coded_k(int owner, int32_t position, int32_t head, double* out) const {
+  const int32_t even = position & ~1;
+  codes_->k(roots_[owner], position, head, kv_index(owner, position, head, p_.head_dim_qk),
+            kv_index(token_owner(p_, owner, even), even, head, p_.head_dim_qk), out);
+}
+
+// The row agrees with a key it sees, the one at the even position of a pair where it sees that.
+bool ValueSource::agreeing_q(int request, int32_t row, int32_t head, uint64_t first, double* out) const {
+  if (!codes_->agrees(roots_[request], row, head)) return false;
+  const KeyRange range = visible_range(p_, request, row);
+  if (range.begin >= range.end) return false;
+  const uint64_t drawn =
+      CounterRng(p_.seed, kStreamRecipe).below((uint64_t{1} << 63) + first, range.end - range.begin);
+  const int32_t key = range.begin + static_cast<int32_t>(drawn);
+  for (const int32_t like : {key & ~1, key, range.begin}) {
+    if (like < range.begin || !visible(p_, request, row, like)) continue;
+    std::vector<double> k_row(p_.head_dim_qk);
+    coded_k(token_owner(p_, request, like), like, head / p_.group(), k_row.data());
+    codes_->q_like(k_row.data(), first, out);
+    return true;
+  }
+  return false;
+}
+
 void ValueSource::k(int request, int32_t position, int32_t head, double* out) const {
   const int owner = token_owner(p_, request, position);
   const int32_t dims = p_.head_dim_qk;
@@ -156,7 +180,7 @@ void ValueSource::k(int request, int32_t position, int32_t head, double* out) co
     return spread_units(Side::kK, owner, position, head, out);
   }
   if (codes_) {
-    codes_->k(roots_[owner], head, kv_index(owner, position, head, dims), out);
+    coded_k(owner, position, head, out);
     return spread_units(Side::kK, owner, position, head, out);
   }
   const CounterRng rng(p_.seed, kStreamK);
@@ -247,7 +271,7 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
   const uint64_t first = (static_cast<uint64_t>(request) << kOwnerShift) +
                          (static_cast<uint64_t>(like_row) * p_.heads_q + like_head) * dims;
   if (codes_) {
-    codes_->q(roots_[request], head, first, out);
+    if (!agreeing_q(request, row, head, first, out)) codes_->q(roots_[request], row, head, first, out);
     return spread_units(Side::kQ, request, row, head, out);
   }
   rng.normals(first, dims, out);
@@ -285,7 +309,7 @@ void ValueSource::q(int request, int32_t row, int32_t head, double* out) const {
       narrow(dims, out);
       break;
     case InputRecipe::kPatterned:
-      patterns_->q(dims, out);
+      patterns_->q(like_row, like_head, dims, out);
       break;
     default:
       break;

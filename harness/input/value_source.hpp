@@ -44,6 +44,8 @@ class ValueSource {
   double outlier(Side, int32_t head, int32_t dim) const;
   double unit_size(Side, int request, int64_t token, int32_t head) const;
   void spread_units(Side, int request, int64_t token, int32_t head, double* out) const;
+  void coded_k(int owner, int32_t position, int32_t head, double* out) const;
+  bool agreeing_q(int request, int32_t row, int32_t head, uint64_t first, double* out) const;
   void boundary_q(int request, int32_t row, int32_t head, double* out) const;
 
   const Problem& p_;
