@@ -12,7 +12,7 @@ namespace assay {
 // No part's row sum moves further than the weight that moves most (L16), whatever it has of the row's.
 double RowBounds::moved_by_most() const {
   const double eps = model_.largest_eps();
-  if (!(t_.theta < 1 && eps < 1)) return kInf;
+  if (!(t_.theta < 1 && eps < 1 && row_.beta < kInf)) return kInf;
   return std::log1p(std::max(row_.largest, row_.sink_error)) / (1 - eps) - std::log1p(-t_.theta);
 }
 

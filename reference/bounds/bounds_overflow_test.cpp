@@ -76,6 +76,25 @@ Results beside_a_sink(const DenseCase& c, const assay_arithmetic& a) {
   return r;
 }
 
+// Q takes the softmax scale and is rounded to bf16: keys far below a sink may come out above it.
+Results with_a_rounded_query(const DenseCase& c) {
+  const Problem& p = c.problem;
+  DenseCase scaled = c;
+  for (double& q : scaled.q) q = round_to(ASSAY_BF16, q * double{p.softmax_scale});
+  double top = c.sinks[0];
+  const std::vector<float> scores = dots(scaled);
+  for (const float x : scores) top = std::max(top, double{x});
+  double sum = std::exp(c.sinks[0] - top);
+  std::vector<double> o(static_cast<size_t>(p.head_dim_v));
+  for (size_t j = 0; j < scores.size(); ++j) {
+    sum += std::exp(scores[j] - top);
+    for (size_t d = 0; d < o.size(); ++d) o[d] += std::exp(scores[j] - top) * c.v[j * o.size() + d];
+  }
+  Results r{top + std::log(sum), {}};
+  for (const double x : o) r.o.push_back(x / sum);
+  return r;
+}
+
 // Weights relative to an LSE that was rounded to a format of 16 bits after the first pass.
 Results relative_to_an_lse(const DenseCase& c, const assay_arithmetic& a) {
   const Problem& p = c.problem;
@@ -161,6 +180,32 @@ TEST(Overflow, OfWeightsThatRoundingsTakePastTheirFormatLeavesRowsOpen) {
       EXPECT_GT(counts.past, 20);
       EXPECT_GT(counts.bounded, sink ? 2000 : 500);
     }
+}
+
+TEST(Overflow, OfWhatAKeyFarBelowErrsByIsSeen) {
+  Counts counts;
+  int64_t risen = 0;
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
+  a.q_rounding = 0x1p-8;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    DenseCase c = large_scores(seed, 12, 26, true);
+    // Products that nearly cancel: what Q is rounded by is more than what is left.
+    const int32_t dim = c.problem.head_dim_qk;
+    for (int64_t j = 0; j < c.m(); ++j) {
+      double rest = 0;
+      for (int32_t t = 1; t < dim; ++t) rest += c.q[t] * c.k[static_cast<size_t>(j * dim + t)];
+      c.k[static_cast<size_t>(j * dim)] = -rest / c.q[0];
+    }
+    c.store();
+    const Results got = with_a_rounded_query(c);
+    judge_row(c, a, got, fmt::format("seed {}", seed), counts);
+    const double exact = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a).value.lse[0];
+    risen += exact < 4 && got.lse > 700;
+  }
+  std::printf("  %ld rows where such a key leads, %ld elements with bounds\n", static_cast<long>(risen),
+              static_cast<long>(counts.bounded));
+  EXPECT_GT(risen, 20);
+  EXPECT_GT(counts.bounded, 500);
 }
 
 TEST(Overflow, OfWeightsRelativeToARoundedLseLeavesO) {

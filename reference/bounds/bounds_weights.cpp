@@ -136,9 +136,13 @@ void weigh(RowSums& s, const double* x, const float* e, const float* eps, double
            double* weights) {
   const ErrorTerms& t = s.terms;
   double weight = 0, error = 0, square = 0, largest = 0, spread = 0, eps_square = 0, small = 0;
-#pragma omp simd reduction(+ : weight, error, square, spread, eps_square, small) reduction(max : largest)
+  double above = ErrorModel::kInvisible;
+#pragma omp simd reduction(+ : weight, error, square, spread, eps_square, small) reduction(max : largest, above)
   for (int64_t j = 0; j < count; ++j) {
-    const double distance = std::min(s.m - x[j], kFar);
+    const double away = s.m - x[j], distance = std::min(away, kFar);
+    const double most = e[j] + t.distance * away + t.fixed - away;
+    const double far_off = away >= kFar && away < -ErrorModel::kInvisible ? most : ErrorModel::kInvisible;
+    above = above < far_off ? far_off : above;
     const double visible = distance < kFar ? 1.0 : 0.0;
     const double p = vector_math::exp(-distance) * visible;
     const double w = (e[j] + t.distance * distance + t.fixed) * visible;
@@ -163,6 +167,8 @@ void weigh(RowSums& s, const double* x, const float* e, const float* eps, double
       square += p * w * w;
     }
   }
+  // A key that weighs nothing may err by more than it is away.
+  if (above > kNegligible) error = square = std::numeric_limits<double>::infinity();
   s.weight += weight;
   s.part_weight += weight;
   s.small_terms += small;

@@ -21,6 +21,9 @@ namespace assay {
 // exp(-700) is far below the smallest weight that could matter, and keeps distance * coefficient finite.
 inline constexpr double kFar = 700;
 
+// ln of a weight that is nothing beside the largest, with whatever it errs by.
+inline constexpr double kNegligible = -50;
+
 // expm1(e) or slightly more, for 0 <= e: (expm1(e) - e) / e^2 grows and is below 0.71829 up to 1.
 inline double expm1_above(double e) { return e <= 1 ? e * (1 + 0.71829 * e) : std::expm1(e); }
 
