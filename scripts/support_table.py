@@ -4,7 +4,7 @@
 
 Usage: support_table.py ASSAY [--check] [--record DIR RUN...]
 
-ASSAY is the program; it lists the lines of the suites (steps, walks, ranks, ranks_gpu, performance_steps) as they are today. A cell counts those of them that
+ASSAY is the program; it lists the lines of the suites (steps, large, walks, ranks, ranks_gpu, performance_steps) as they are today. A cell counts those of them that
 a run below results/ holds as passed by that pipeline on that backend, and names the first by its seed. Lines that no suite has any
 more, and runs of which only totals were kept, count nothing. --check writes nothing: 1 when SUPPORT.md is not what it would be, or
 scenarios/SEED_COVERAGE.md names a seed that no suite has or counts its rows wrongly. --record makes DIR of the rows.csv and run.json
@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SUITES = ("steps", "walks", "ranks", "ranks_gpu", "performance_steps")
+SUITES = ("steps", "large", "walks", "ranks", "ranks_gpu", "performance_steps")
 COLUMNS = ("scenario", "kernel", "backend", "device", "outcome", "time_us")
 PIPELINES = {
     "aiter_fa": "vLLM's AITER flash attention (000)", "mla_prefill": "prefill of latent attention, heads unfolded (001)",
