@@ -3,8 +3,10 @@
 #include "harness/check/aggregates/groups.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
-#include <map>
+#include <unordered_map>
 
 #include "harness/check/aggregates/grid_place.hpp"
 #include "reference/bounds/bounds_rows.hpp"
@@ -20,6 +22,17 @@ constexpr double kLeansSd = 4, kUsualMisses = 0.1;
 // sums of many. Products of all followed rows.
 constexpr int64_t kLeastKeys = 256;
 constexpr double kFollowedProducts = 0x1p29;
+
+// The first channels of a result, as far as the output shows them; looked up for every row and head.
+using Channels = std::array<int64_t, 8>;
+struct HashOfChannels {
+  size_t operator()(const Channels& all) const {
+    uint64_t hash = 0;
+    for (const int64_t one : all)
+      hash = std::rotl((hash ^ static_cast<uint64_t>(one)) * 0x9e3779b97f4a7c15, 29);
+    return static_cast<size_t>(hash);
+  }
+};
 
 }  // namespace
 
@@ -39,16 +52,17 @@ std::vector<Group> groups_of(const std::vector<RowId>& rows, int32_t heads) {
 }
 
 Twins::Twins(const BoundedAttention& b, const assay_tensor* out, const std::vector<RowMoments>& moments) {
-  std::map<std::vector<int64_t>, int64_t> known;
-  std::map<int64_t, int64_t> sums;
+  std::unordered_map<Channels, int64_t, HashOfChannels> known;
+  std::unordered_map<int64_t, int64_t> sums;
+  known.reserve(moments.size()), sums.reserve(moments.size());
   of_o.resize(moments.size()), of_lse.resize(moments.size());
-  const auto dims = static_cast<size_t>(std::min(b.value.head_dim_v, 8));
+  const size_t dims = std::min(static_cast<size_t>(b.value.head_dim_v), Channels().size());
   for (size_t slot = 0; slot < moments.size(); ++slot) {
     const double* o = &b.value.o[slot * static_cast<size_t>(b.value.head_dim_v)];
-    std::vector<int64_t> key;
+    Channels key{};
     for (size_t d = 0; d < dims; ++d)
-      key.push_back(out == nullptr ? std::llround(o[d] * 0x1p20) : coarse_place(out->format, o[d]));
-    of_o[slot] = known.emplace(std::move(key), static_cast<int64_t>(slot)).first->second;
+      key[d] = out == nullptr ? std::llround(o[d] * 0x1p20) : coarse_place(out->format, o[d]);
+    of_o[slot] = known.emplace(key, static_cast<int64_t>(slot)).first->second;
     const RowMoments& m = moments[slot];
     if (!(m.lse_var > 0)) continue;
     const double place = b.value.lse[slot] / (kTwinSd * std::sqrt(m.lse_var));
