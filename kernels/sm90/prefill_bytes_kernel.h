@@ -18,9 +18,10 @@
 // copies beside its tile of K (512 bytes a tile, cp.async of each lane, counted on k_full). The scale of the
 // row goes with the softmax's.
 //
-// A step: wait for S, its maxima, wait for the tile of O of the step before (its products ran meanwhile) and
-// join it, read S into exponents, start the next S, which runs under the exponentials, round P, start its
-// products with V. One pipeline across tiles of rows.
+// A step: wait for S, its maxima (of e4m3 by the bits of scores, once no maximum is below zero), wait for the
+// tile of O of the step before (its products ran meanwhile) and join it, read S into exponents, start the
+// next S, which runs under the exponentials, round P, start its products with V. One pipeline across tiles of
+// rows.
 //
 // Barriers: as in prefill_kernel.h, without turns; v_full/v_empty between copy and turning,
 // turned_full/turned_empty between turning (ordinary writes: fence_async) and products.
@@ -236,6 +237,22 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
   // before; then S is read once, to the exponents, so that its registers are free for the next S.
   float x[kKeys / 2];
   bool begins = true;  // this step begins a tile of rows
+  // e4m3: no row of this warp has a maximum below zero, so scores above it compare by their bits.
+  bool not_below_zero = false;
+  // The largest of every eighth score, so of each row four; by their bits three in an instruction.
+  auto largest = [&](bool by_bits, const auto& y, float(&most)[8]) {
+    SM90_UNROLL for (int k = 0; k < 8; ++k) {
+      if (by_bits) {
+        const auto bits = [&](int i) { return __float_as_int(y[i + k]); };
+        int32_t of = bits(0);
+        SM90_UNROLL for (int i = 8; i + 8 < kKeys / 2; i += 16) of = __vimax3_s32(of, bits(i), bits(i + 8));
+        most[k] = __int_as_float(max(of, bits(kKeys / 2 - 8)));
+      } else {
+        most[k] = y[k];
+        SM90_UNROLL for (int i = 8; i < kKeys / 2; i += 8) most[k] = fmaxf(most[k], y[i + k]);
+      }
+    }
+  };
   // S as it came, in fp32. The buffer of K and of its scales is free then.
   auto scores = [&](float(&to)[kKeys / 2]) {
     const int stage = steps % I::kStages;
@@ -255,16 +272,29 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
   auto exponents_of = [&](auto is_first, auto& y) {
     constexpr bool kFirst = decltype(is_first)::value;
     const float old_top[2] = {top[0], top[1]};
-    if (begins) top[0] = top[1] = -INFINITY;
+    if (begins) top[0] = top[1] = -INFINITY, not_below_zero = false;
     if constexpr (kCap) {
       SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = tanh_fast(I::kInt8 ? y[i] : y[i] * factor[0]);
     }
     const float scale_log2 = kCap ? p.scale_log2 : I::kInt8 ? 1.f : factor[0];
     if (tile.needs_mask()) tile.mask(p, y, lane);
     float fresh[2], bias[2];
-    raise_maxima<true, kByteExponentOfP>(y, top, fresh, bias, scale_log2, [&](float value) {
-      hold_until(fmaxf(top[0], value), shared_address(&sh.k_empty[0]));
-    });
+    const auto raise = [&](const auto& of) {
+      raise_maxima<true, kByteExponentOfP>(of, top, fresh, bias, scale_log2, [&](float value) {
+        hold_until(fmaxf(top[0], value), shared_address(&sh.k_empty[0]));
+      });
+    };
+    if constexpr (I::kInt8) {
+      raise(y);
+    } else {
+      float most[8];
+      if (not_below_zero)
+        largest(true, y, most);
+      else
+        largest(false, y, most);
+      raise(most);
+      not_below_zero = __all_sync(~0u, fminf(top[0], top[1]) >= 0);
+    }
     if constexpr (!kFirst) {
       mma_wait<0>();
       join();
