@@ -225,13 +225,15 @@ enum assay_scale {
   ASSAY_SCALE_CHANNEL = 6
 };
 
-/* Order of axes inside the cache. x = 16 bytes / element size of K. */
+/* Order of axes inside the cache. x = 16 bytes / element size of K. What is "/x" has one axis more: K of X
+ * and of SHUFFLED and V of SHUFFLED are of rank 5, V of X of rank 4, latent rows of rank 3. */
 enum assay_layout {
   ASSAY_LAYOUT_NHD = 0,      /* [blocks, page, heads_kv, dim] */
   ASSAY_LAYOUT_HND = 1,      /* [blocks, heads_kv, page, dim] */
   ASSAY_LAYOUT_X = 2,        /* K [blocks, heads_kv, dim/x, page, x], V [blocks, heads_kv, dim, page] */
   ASSAY_LAYOUT_SHUFFLED = 3, /* K as X, V [blocks, heads_kv, page/x, dim, x]; x is K's, also of another V */
-  ASSAY_LAYOUT_MLA = 4       /* [blocks, page, head_dim_qk]; V is the first head_dim_v of K */
+  ASSAY_LAYOUT_MLA = 4       /* [blocks, page, head_dim_qk]; V is the first head_dim_v of K, and the tensor v
+                                a view of them: k's data and strides, never null */
 };
 
 enum assay_table {
@@ -267,8 +269,10 @@ typedef struct assay_tensor {
 typedef struct assay_tensors {
   uint32_t struct_size;
   assay_tensor q;             /* [T, heads_q, head_dim_qk] */
-  assay_tensor k;             /* prefill [S, heads_kv, head_dim_qk]; paged: by layout */
-  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by layout (MLA: within k) */
+  assay_tensor k;             /* prefill [S, heads_kv, head_dim_qk]; paged: shape and rank by enum
+                                 assay_layout */
+  assay_tensor v;             /* prefill [S, heads_kv, head_dim_v]; paged: by enum assay_layout, of MLA a view
+                                 into k */
   assay_tensor o;             /* [T, heads_q, head_dim_v], written by the kernel */
   assay_tensor lse;           /* fp32 [T, heads_q], natural log, written by the kernel */
   assay_tensor q_scale;       /* fp32: TENSOR [1]; HEAD [heads_q]; REQUEST_HEAD [R, heads_kv];
@@ -386,7 +390,8 @@ typedef struct assay_problem {
   int32_t tile_rows, tile_keys; /* schedules: >= 1; keys are rounded up to whole pages */
   int32_t flat_tree;            /* tree_tables, swa_tree_table: tree_mask has a column for every key */
   /* Trees of step, tree_tables and swa_tree_table: draft steps whose tokens are cached already (enum
-   * assay_mask). A kernel of other ops that does not look at it must refuse a tree where it is not 0. */
+   * assay_mask). Lines set it for these ops only, and 0 for all others; a kernel of another op that does not
+   * look at it refuses a tree where it is not 0, for whoever calls it without assay. */
   int32_t drafted;
   int32_t no_write; /* step: the cache holds the new keys already, as of a layer that shares it; k, v and
                        their scales are only read, and there is no slot_mapping */
