@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# assay_module(NAME [NUMERIC] [STEERS] [JOINED] [JSON] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
+# assay_module(NAME [NUMERIC] [STEERS] [JOINED] [JSON] [FAST files] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
 # turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
-# arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints. JOINED: its files are
-# compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs into a header. JSON: most of its files
-# include the JSON library, so that is among its precompiled headers (with STEERS only).
+# arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints, but for FAST, the files whose
+# loops take the time. JOINED: its files are compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs
+# into a header. JSON: most of its files include the JSON library, so that is among its precompiled headers (with STEERS only).
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -59,7 +59,7 @@ else()
 endif()
 # Headers of the modules' own files: reading them takes a second a file, a third to half of what most files cost. The JSON library, three
 # seconds to read, takes most of one even when it is precompiled: only where it is wanted. GCC 12 takes the level of optimisation of headers for that of
-# the file, whatever its command says: those of modules that only steer, which are the ones that read JSON, are -O1 as these are.
+# the file, whatever its command says: those of modules that only steer are -O1 as these are, with JSON and without.
 set(ASSAY_PRECOMPILE_MODULES OFF)
 if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZE AND NOT ASSAY_FUZZERS)
   set(ASSAY_PRECOMPILE_MODULES ON)
@@ -67,13 +67,16 @@ if(ASSAY_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT ASSAY_SANITIZ
   set(usual <algorithm> <cmath> <cstdint> <cstring> <functional> <map> <memory> <optional> <span> <string> <string_view> <unordered_map>
     <utility> <vector> <fmt/format.h>)
   find_package(nlohmann_json REQUIRED)
-  foreach(kind usual json)
+  foreach(kind usual steering json)
     add_library(assay_${kind}_headers STATIC EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/modules.cpp)
     target_link_libraries(assay_${kind}_headers PRIVATE assay_options fmt::fmt OpenMP::OpenMP_CXX)
   endforeach()
   target_link_libraries(assay_json_headers PRIVATE nlohmann_json::nlohmann_json)
-  target_compile_options(assay_json_headers PRIVATE $<$<CONFIG:Release>:-O1>)
+  foreach(kind steering json)
+    target_compile_options(assay_${kind}_headers PRIVATE $<$<CONFIG:Release>:-O1>)
+  endforeach()
   target_precompile_headers(assay_usual_headers PRIVATE ${usual})
+  target_precompile_headers(assay_steering_headers PRIVATE ${usual})
   target_precompile_headers(assay_json_headers PRIVATE ${usual} <nlohmann/json.hpp>)
 endif()
 # GCC collects its garbage whenever its heap has doubled, from 128 MB on: a seventh of the time of what is compiled together, which ends soon after.
@@ -174,38 +177,52 @@ function(assay_tests_need)
 endfunction()
 
 function(assay_module name)
-  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED;JSON" "" "DEPENDS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED;JSON" "" "FAST;DEPENDS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   list(FILTER all EXCLUDE REGEX "/testing/")  # what tests load: named by hand
   set(sources ${all})
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz|_main)\\.cpp$")
   list(TRANSFORM arg_DEPENDS PREPEND assay_)
   if(sources)
+    set(parts assay_${name})
+    if(arg_FAST)  # a target: options of single files would keep them from being joined
+      list(TRANSFORM arg_FAST PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+      list(REMOVE_ITEM sources ${arg_FAST})
+      add_library(assay_${name}_fast OBJECT ${arg_FAST})
+      target_link_libraries(assay_${name}_fast PRIVATE assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
+      list(APPEND sources $<TARGET_OBJECTS:assay_${name}_fast>)
+      list(APPEND parts assay_${name}_fast)
+    endif()
     add_library(assay_${name} STATIC ${sources})
-    # Its files are compiled several at a time: most of what each costs is headers and their templates.
-    if(arg_JOINED)
-      set(together 8)  # what a change compiles again
-      if(ASSAY_PRECOMPILE_MODULES)
-        set(together 24)
-      endif()
-      set_target_properties(assay_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${together}
-        # GCC takes a file among others for a header, in which the Impl of a class would hold what each reader has for itself.
-        UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
-    endif()
-    target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
+    set(together 8)  # what a change compiles again
     if(ASSAY_PRECOMPILE_MODULES)
-      set(headers assay_usual_headers)
-      if(arg_JSON AND arg_STEERS)
-        set(headers assay_json_headers)
-      elseif(arg_JSON OR arg_STEERS)
-        message(FATAL_ERROR "${name}: of precompiled headers there are those of STEERS JSON and those of neither")
-      endif()
-      target_precompile_headers(assay_${name} REUSE_FROM ${headers})
-      # As the headers were compiled, also where nothing is parallel. GCC bug 105651 has more faces with headers that were precompiled.
-      target_compile_options(assay_${name} PRIVATE ${OpenMP_CXX_FLAGS} -Wno-stringop-overflow -Wno-array-bounds)
+      set(together 24)
     endif()
-    # A switch over an enumeration names every enumerator or says "default": one that is new is missed nowhere.
-    target_compile_options(assay_${name} PRIVATE -Werror=switch)
+    foreach(part ${parts})
+      # Its files are compiled several at a time: most of what each costs is headers and their templates.
+      if(arg_JOINED)
+        set_target_properties(${part} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${together}
+          # GCC takes a file among others for a header, in which the Impl of a class would hold what each reader has for itself.
+          UNITY_BUILD_CODE_BEFORE_INCLUDE "#pragma GCC diagnostic ignored \"-Wsubobject-linkage\"")
+      endif()
+      if(ASSAY_PRECOMPILE_MODULES)
+        set(headers assay_usual_headers)
+        if(arg_STEERS AND part STREQUAL "assay_${name}")
+          set(headers assay_steering_headers)
+          if(arg_JSON)
+            set(headers assay_json_headers)
+          endif()
+        elseif(arg_JSON AND NOT arg_STEERS)
+          message(FATAL_ERROR "${name}: precompiled headers with JSON are those of STEERS")
+        endif()
+        target_precompile_headers(${part} REUSE_FROM ${headers})
+        # As the headers were compiled, also where nothing is parallel. GCC bug 105651 has more faces with headers that were precompiled.
+        target_compile_options(${part} PRIVATE ${OpenMP_CXX_FLAGS} -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
+      endif()
+      # A switch over an enumeration names every enumerator or says "default": one that is new is missed nowhere.
+      target_compile_options(${part} PRIVATE -Werror=switch)
+    endforeach()
+    target_link_libraries(assay_${name} PUBLIC assay_options fmt::fmt ${arg_DEPENDS} ${arg_LIBS})
     if(arg_NUMERIC AND ASSAY_SANITIZE)
       target_compile_options(assay_${name} PRIVATE -O1)
     endif()

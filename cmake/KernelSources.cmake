@@ -38,6 +38,16 @@ file(GLOB ASSAY_PORTABLE_ENTRY_SOURCES CONFIGURE_DEPENDS ${ASSAY_KERNELS}/portab
 list(APPEND ASSAY_PORTABLE_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/entry.cpp ${ASSAY_KERNELS}/portable/kernels.cpp
   ${ASSAY_KERNELS}/portable/steps.cpp)
 set(ASSAY_PORTABLE_LIST_SOURCE ${ASSAY_KERNELS}/portable/portable.cpp)
+# What the libraries of GPUs have of them. Of a sample the hosts' other files are compiled too and part of no library: what they launch is not there.
+set(ASSAY_GPU_DEVICE_SOURCES ${ASSAY_PORTABLE_DEVICE_SOURCES})
+set(ASSAY_GPU_ENTRY_SOURCES ${ASSAY_PORTABLE_LIST_SOURCE} ${ASSAY_PORTABLE_ENTRY_SOURCES})
+set(ASSAY_GPU_UNLINKED_SOURCES "")
+if(ASSAY_GPU_SAMPLE)
+  set(ASSAY_GPU_DEVICE_SOURCES ${ASSAY_KERNELS}/portable/simple.cu)
+  set(ASSAY_GPU_ENTRY_SOURCES ${ASSAY_KERNELS}/portable/sample.cpp ${ASSAY_KERNELS}/portable/simple_entry.cpp ${ASSAY_KERNELS}/portable/entry.cpp)
+  set(ASSAY_GPU_UNLINKED_SOURCES ${ASSAY_PORTABLE_ENTRY_SOURCES})
+  list(REMOVE_ITEM ASSAY_GPU_UNLINKED_SOURCES ${ASSAY_GPU_ENTRY_SOURCES})
+endif()
 
 # Host side of a GPU backend: devices, memory, measured limits, timing, graphs; of which the emulator takes the statuses.
 set(ASSAY_STATUS_SOURCES ${ASSAY_KERNELS}/device/status.cpp)

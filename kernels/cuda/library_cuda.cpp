@@ -10,8 +10,10 @@ namespace {
 
 std::vector<const assay_kernel*> cuda_kernels() {
   std::vector<const assay_kernel*> all = assay_gpu::portable_kernels();
+#ifndef ASSAY_GPU_SAMPLE
   for (const assay_kernel* kernel : assay_sm90::sm90_kernels()) all.push_back(kernel);
   for (const assay_kernel* kernel : assay_gpu::auto_kernels(all)) all.push_back(kernel);
+#endif
   return all;
 }
 

@@ -139,20 +139,23 @@ def test_gpu_code_that_was_looked_at_is_known_again(tmp_path):
     tools = root / "tools"
     tools.mkdir()
 
-    def looked_at(*options, tests=2, failed=0):
+    def looked_at(*options, tests=2, failed=0, release="13.0"):
+        (tools / "nvcc").write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}'\n")
         (tools / "cmake").write_text("#!/bin/sh\n")
         (tools / "ctest").write_text(f"#!/bin/sh\necho '100% tests passed, {failed} tests failed out of {tests}'\nexit {failed}\n")
         for tool in tools.iterdir():
             tool.chmod(0o755)
-        return subprocess.run(["bash", script, *options], env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}, capture_output=True).returncode
+        return subprocess.run(["bash", script, *options], env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "CUDACXX": str(tools / "nvcc")},
+                              capture_output=True).returncode
 
     assert looked_at() == 1
     assert looked_at("--record", failed=1) == 1 and looked_at("--record", tests=1) == 1
     assert looked_at() == 1, "nothing is noted of code whose tests failed or were not there"
     assert looked_at("--record") == 0 and looked_at() == 0
+    assert looked_at(release="13.1") == 2, "another compiler makes other code"
     (root / "kernels/sm90/README.md").write_text("b")
     assert looked_at() == 0
     (root / "harness/abi/b.h").write_text(SPDX + "int b;\n")
-    assert looked_at() == 1
+    assert looked_at() == 1 and looked_at(release="13.1") == 1
     (root / "build/CMakeCache.txt").write_text("ASSAY_GPU_QUICK:BOOL=ON\n")
     assert looked_at("--record") == 1
