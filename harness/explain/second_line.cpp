@@ -181,12 +181,12 @@ std::string separating_line(const std::string& line, int step) {
 // The form that explains the first line may be one of several, and another line the one that tells which:
 // what explains that one, of the causes that are asked for, is looked for there and must explain the first in
 // the same words.
-struct Form {
+struct FormOfBoth {
   Ranked ranked;  // on the first line
   double explained_there = 0;
 };
-static std::optional<Form> form_of_both(const Choice& asked, const RankElsewhere& here,
-                                        const RankElsewhere& elsewhere) {
+static std::optional<FormOfBoth> form_of_both(const Choice& asked, const RankElsewhere& here,
+                                              const RankElsewhere& elsewhere) {
   Choice open = asked;
   open.words.clear();
   open.narrow = true;
@@ -201,7 +201,7 @@ static std::optional<Form> form_of_both(const Choice& asked, const RankElsewhere
     const auto at =
         std::find_if(back.list.begin(), back.list.end(), [&](const Ranked& r) { return r.cause == cause; });
     if (at == back.list.end()) return std::nullopt;
-    Form found{first, first.explained};
+    FormOfBoth found{first, first.explained};
     found.ranked.misfit = at->misfit, found.ranked.explained = at->explained;
     found.ranked.same_as_first = true, found.ranked.told_apart = false, found.ranked.narrowed = true;
     return found;
@@ -210,7 +210,7 @@ static std::optional<Form> form_of_both(const Choice& asked, const RankElsewhere
 }
 
 // It takes the place of all others.
-static void say_instead(Ranking& ranking, const Form& form) {
+static void say_instead(Ranking& ranking, const FormOfBoth& form) {
   std::erase_if(ranking.list,
                 [&](const Ranked& r) { return r.cause == form.ranked.cause && r.also.empty(); });
   for (Ranked& r : ranking.list) r.told_apart = true, r.same_as_first = false;
