@@ -253,7 +253,7 @@ def cell_text(cell: Cell | None) -> str:
 def hip_builds(root: pathlib.Path) -> set[str]:
     """Pipelines that the libraries for AMD are compiled with: all there are, where the portable sources are among theirs."""
     text = (root / "kernels/common/pipelines.cpp").read_text(encoding="utf-8")
-    built = "ASSAY_PORTABLE_ENTRY_SOURCES" in (root / "kernels/hip/CMakeLists.txt").read_text(encoding="utf-8")
+    built = "ASSAY_GPU_ENTRY_SOURCES" in (root / "kernels/hip/CMakeLists.txt").read_text(encoding="utf-8")
     return set(re.findall(r'\{"(\w+)", &k\w+\}', text)) if built else set()
 
 
