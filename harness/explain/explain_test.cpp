@@ -55,6 +55,10 @@ TEST(Explain, PlantedFaultsOneOfEachFamily) {
       {"paged_merge_base_2", "merge.base", "paged h=4/2 d=64 batch=2q1s300_1q9s270 seed=10"},
       {"paged_o_in_bf16", "precision.o_accumulator", "paged h=4/2 d=64 batch=2q1s300_1q9s270 seed=11"},
       {"paged_row_unwritten", "output.unwritten", "paged h=4/2 d=64 batch=2q1s100_1q9s70 seed=12"},
+      // Codes without an exponent, of which no family may ask where their subnormals begin.
+      {"paged_key_dropped", "keys.one_dropped", "paged h=4/2 d=64 kv=int8:head batch=2q1s100_1q9s70 seed=13"},
+      {"prefill_tree_transposed", "mask.tree_transposed",
+       "prefill h=4/2 d=64 mask=tree q=int8:tensor kv=int8:tensor batch=2q9s60_1q17s40 seed=14"},
   };
   for (const Expected& e : table) {
     const Explanation x = explain_line(e.line, kFaulty, e.kernel);

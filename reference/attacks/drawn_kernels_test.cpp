@@ -40,7 +40,7 @@ void shape(DenseCase& c, uint64_t seed, int32_t rows, int32_t keys, int32_t d) {
       patterns.q_like(like_row, like_head);
       double* out = &c.q[(size_t{2} * row + head) * d];
       q.normals((uint64_t{2} * like_row + like_head) * d, d, out);
-      patterns.q(d, out);
+      patterns.q(row, head, d, out);
     }
   for (int32_t key = 0; key < keys; ++key) {
     double *k_out = &c.k[size_t{1} * key * d], *v_out = &c.v[size_t{1} * key * d];

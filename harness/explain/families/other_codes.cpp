@@ -69,14 +69,14 @@ void other_code_family(const Clues& clues, Hypotheses& out) {
     const int32_t format = (t.*who.members[0]).format;
     const bool one_format = std::all_of(who.members.begin(), who.members.end(),
                                         [&](Member m) { return (t.*m).format == format; });
-    const FormatInfo& info = format_info(format);
     for (int bits : {3, 4, 5}) {
       const int usual = (1 << (bits - 1)) - 1;
       for (int bias : {usual, usual + 1, usual - 1})
         for (int low : {0, 1, 2}) {
           // What differs in its subnormals alone has a name of its own.
-          const bool own =
-              one_format && low > 0 && info.mantissa_bits == 7 - bits && info.min_exponent == 1 - bias;
+          const bool own = one_format && low > 0 && format_is_fp8(format) &&
+                           format_info(format).mantissa_bits == 7 - bits &&
+                           format_info(format).min_exponent == 1 - bias;
           add(own ? "format.subnormals" : "format.other",
               fmt::format("codes read as {} bits of exponent less {}, none of them special{}", bits, bias,
                           low == 0   ? ""
