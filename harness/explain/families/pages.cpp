@@ -106,6 +106,7 @@ void page_family(const Clues& clues, Hypotheses& out) {
             });
       }
   // The page of the tile before or behind, the key's own slot: an entry of the table that was not moved on.
+  // Of tiles of whole pages that is the other tile itself, which keys.lanes_stale says.
   std::vector<Layout> tilings;
   for (int32_t tile : clues.tile_sizes)
     tilings.push_back({tile, 1, 0, {}, fmt::format(", tiles of {}", tile), 0});
@@ -115,7 +116,7 @@ void page_family(const Clues& clues, Hypotheses& out) {
     for (const int32_t step : {-1, 1})
       for (Side side : {Side::kBoth, Side::kKeys, Side::kValues}) {
         const int32_t tile = tiling.tile_keys;
-        if (!paged || tile < 1) continue;
+        if (!paged || tile < 1 || tile % size == 0) continue;
         const char* of = side == Side::kBoth ? "K and V" : side == Side::kKeys ? "K" : "V";
         Hypothesis h = propose(clues, side == Side::kValues ? "page.v_only" : "page.wrong",
                                fmt::format("{} through the page of the tile {}{}", of,
