@@ -138,6 +138,18 @@ struct DenseCase {
   }
 };
 
+// Draws of a case, one after the other; a stream for each test.
+class CaseDraw {
+ public:
+  CaseDraw(uint64_t seed, uint64_t stream) : random_(seed, stream) {}
+  int32_t below(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
+  double uniform(double low, double high) { return low + (high - low) * random_.uniform(at_++); }
+
+ private:
+  CounterRng random_;
+  uint64_t at_ = 0;
+};
+
 // What the test inputs look like.
 enum class Family {
   kNormal,

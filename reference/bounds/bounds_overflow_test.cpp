@@ -18,22 +18,12 @@ namespace assay {
 namespace {
 
 using testkit::arithmetic;
+using testkit::CaseDraw;
 using testkit::DenseCase;
 using testkit::Family;
 using testkit::make_case;
 
 constexpr double kLog2E = 1.4426950408889634;
-
-class OverflowDraw {
- public:
-  explicit OverflowDraw(uint64_t seed) : random_(seed, 89) {}
-  int32_t below(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
-  double uniform(double low, double high) { return low + (high - low) * random_.uniform(at_++); }
-
- private:
-  CounterRng random_;
-  uint64_t at_ = 0;
-};
 
 struct Results {
   double lse = 0;
@@ -115,7 +105,7 @@ Results relative_to_an_lse(const DenseCase& c, const assay_arithmetic& a) {
 }
 
 DenseCase large_scores(uint64_t seed, double least, double most, bool sink) {
-  OverflowDraw draw(seed);
+  CaseDraw draw(seed, 89);
   DenseCase c = make_case(Family::kNormal, 1, 1 + draw.below(3), 1 + draw.below(8), seed);
   Problem& p = c.problem;
   p.heads_q = 1, p.mask = ASSAY_MASK_FULL, p.sinks = sink;

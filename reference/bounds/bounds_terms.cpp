@@ -60,6 +60,8 @@ SmallestNormal smallest_normal(const assay_accumulator& unit, int32_t stored, in
   return {std::ldexp(1.0, format_info(format).min_exponent), format == stored && scale != ASSAY_SCALE_NONE};
 }
 
+double largest_code(int32_t format) { return format == ASSAY_INT8 ? 127 : format_info(format).max_finite; }
+
 }  // namespace
 
 double ErrorModel::chain(const assay_accumulator& acc, int64_t products, int64_t span,
@@ -148,9 +150,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
     q_normal_.by_channel = folds && p.k_scale == ASSAY_SCALE_CHANNEL;
   }
   // Elements of that Q may be flushed, and meet codes.
-  if (folds)
-    folded_codes_ = d * (p.k_format == ASSAY_INT8 ? 127 : format_info(p.k_format).max_finite) /
-                    std::fabs(a.q_replayed_factor);
+  if (folds) folded_codes_ = d * largest_code(p.k_format) / std::fabs(a.q_replayed_factor);
   if (a.qk.kind == ASSAY_ACC_BLOCK && a.q_rounding_absolute > 0)
     q_normal_ = {std::max(q_normal_.value, 2048 * a.q_rounding_absolute), false};
   const auto kept = [&](int32_t format, int32_t scale) {
@@ -196,8 +196,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   // V.
   const StoredV v = stored_v(p);
   short_v_ = v.format != ASSAY_FP32;
-  if (v.scale != ASSAY_SCALE_NONE)
-    largest_code_ = v.format == ASSAY_INT8 ? 127 : format_info(v.format).max_finite;
+  if (v.scale != ASSAY_SCALE_NONE) largest_code_ = largest_code(v.format);
   v_normal_ = smallest_normal(a.pv, v.format, a.dequant_format, v.scale, kept(v.format, v.scale));
   v_relative_ =
       dequant_roundoff(v.format, v.scale, dequant, v_eta_) + (v.scale != ASSAY_SCALE_NONE ? kUnit : 0);

@@ -17,20 +17,10 @@ namespace assay {
 namespace {
 
 using testkit::arithmetic;
+using testkit::CaseDraw;
 using testkit::DenseCase;
 using testkit::Family;
 using testkit::make_case;
-
-class UnderflowDraw {
- public:
-  explicit UnderflowDraw(uint64_t seed) : random_(seed, 83) {}
-  int32_t below(uint64_t n) { return static_cast<int32_t>(random_.below(at_++, n)); }
-  double uniform(double low, double high) { return low + (high - low) * random_.uniform(at_++); }
-
- private:
-  CounterRng random_;
-  uint64_t at_ = 0;
-};
 
 // One fp32 product; `fine` where no result left the range above.
 struct Fp32 {
@@ -43,7 +33,7 @@ struct Fp32 {
 };
 
 // Scores of about one or far less, made of factors of any size. Codes times scales are what K and Q hold.
-DenseCase extreme_case(UnderflowDraw& draw) {
+DenseCase extreme_case(CaseDraw& draw) {
   DenseCase c = make_case(Family::kNormal, 1, 1 + draw.below(6), 1 + draw.below(4), draw.below(1000));
   Problem& p = c.problem;
   p.heads_q = 1;
@@ -72,7 +62,7 @@ DenseCase extreme_case(UnderflowDraw& draw) {
 }
 
 // LSE of a kernel whose only roundings are those of its scores, NaN where one of its numbers overflows.
-double lse_of_kernel(const DenseCase& c, UnderflowDraw& draw, bool flush) {
+double lse_of_kernel(const DenseCase& c, CaseDraw& draw, bool flush) {
   const Problem& p = c.problem;
   Fp32 fp32{flush};
   const int joins = draw.below(4);
@@ -104,7 +94,7 @@ double lse_of_kernel(const DenseCase& c, UnderflowDraw& draw, bool flush) {
 TEST(Underflow, OfFactorsInAnyOrderStaysWithinTheBounds) {
   int64_t judged = 0, below = 0, told = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
-    UnderflowDraw draw(seed);
+    CaseDraw draw(seed, 83);
     const DenseCase c = extreme_case(draw);
     const assay_arithmetic a = arithmetic(ASSAY_FP32, 1, 64);
     const auto plain = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
@@ -136,7 +126,7 @@ TEST(Underflow, OfWeightsTimesScalesOfTokensIsRelativeToTheScale) {
   int64_t judged = 0, below = 0;
   for (const int32_t format : {ASSAY_FP16, ASSAY_FP8_E4M3})
     for (uint64_t seed = 0; seed < 200; ++seed) {
-      UnderflowDraw draw(seed);
+      CaseDraw draw(seed, 83);
       DenseCase c = make_case(Family::kNormal, 1, 1 + draw.below(6), 1, seed);
       Problem& p = c.problem;
       p.heads_q = 1, p.mask = ASSAY_MASK_FULL;

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "harness/explain/families/fit.hpp"
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/families/term_mistakes.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/ops/op.hpp"
@@ -210,13 +211,9 @@ std::vector<Order> orders_within(int32_t size) {
       {"that comes last", [](int32_t, int32_t n) { return n - 1; }},
       {"of the other half", [](int32_t at, int32_t n) { return (at + n / 2) % n; }},
   };
-  // Two bits of its number, as the fragments of matrix instructions have them.
   for (int32_t low = 1; 4 * low < size && (size & (size - 1)) == 0; low *= 2)
     list.push_back({fmt::format("with bits {} and {} of its number exchanged,", low, size / 2),
-                    [low](int32_t at, int32_t n) {
-                      const bool one = (at & low) != 0, other = (at & n / 2) != 0;
-                      return one == other ? at : at ^ low ^ n / 2;
-                    }});
+                    [low](int32_t at, int32_t n) { return with_bits_exchanged(at, low, n / 2); }});
   for (int32_t rows : {2, 4, 8, 16, 32})
     if (rows < size && size % rows == 0)
       list.push_back({fmt::format("by columns of {}", rows),

@@ -89,6 +89,7 @@ struct Made {
 struct Part {
   const char* words;
   double (*of)(const Made&);
+  bool of_scores = false;  // asks for Made::scores, a product with every key
 };
 constexpr Part kParts[] = {
     {"the LSE", [](const Made& m) { return m.l.lse; }},
@@ -98,9 +99,9 @@ constexpr Part kParts[] = {
     {"the logarithm of the number of keys", [](const Made& m) { return std::log(m.keys); }},
     {"the logarithm of the number of keys seen", [](const Made& m) { return std::log(m.visible); }},
     {"1", [](const Made&) { return 1.0; }},
-    {"the mean score of all keys", [](const Made& m) { return m.scores.mean; }},
-    {"the mean score of the keys seen", [](const Made& m) { return m.scores.mean_seen; }},
-    {"the largest score of all keys", [](const Made& m) { return m.scores.most; }},
+    {"the mean score of all keys", [](const Made& m) { return m.scores.mean; }, true},
+    {"the mean score of the keys seen", [](const Made& m) { return m.scores.mean_seen; }, true},
+    {"the largest score of all keys", [](const Made& m) { return m.scores.most; }, true},
 };
 
 double nice(double x) {
@@ -185,7 +186,8 @@ void combinations(const Clues& clues, Hypotheses& out) {
       double seen = 0;
       for (int32_t j = 0; j < s.kv_len; ++j) seen += visible(s.problem, s.cell.request, s.cell.row, j);
       const double keys = s.problem.requests[s.cell.request].kv_len;
-      const Made made{l, keys, seen, scores_of(*s.predictor, s.cell)};
+      const bool of_scores = a.of_scores || b.of_scores;
+      const Made made{l, keys, seen, of_scores ? scores_of(*s.predictor, s.cell) : ScoresOf{}};
       double sum = f.by_a * a.of(made);
       if (f.a != f.b) sum += f.by_b * b.of(made);
       return sum;

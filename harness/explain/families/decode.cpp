@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/rounding.hpp"
 #include "harness/ops/op.hpp"
@@ -95,9 +96,6 @@ void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
   }
 }
 
-bool is_fp8(int32_t f) {
-  return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;
-}
 bool is_half(int32_t f) { return f == ASSAY_BF16 || f == ASSAY_FP16; }
 
 void formats(const Clues& clues, Hypotheses& out) {
@@ -117,22 +115,18 @@ void formats(const Clues& clues, Hypotheses& out) {
            [=](int32_t, uint32_t code) { return of_code(code) - zero; });
   for (int32_t lost = 1; lost <= 4; ++lost) {
     const uint32_t mask = ~((1u << lost) - 1);
-    reread(
-        clues, out, "format.other",
-        fmt::format("the lowest {} of a code lost", lost > 1 ? fmt::format("{} bits", lost) : "bit"), 0.25,
-        [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; },
-        [=](int32_t f, uint32_t code) { return decode(f, code & mask & 255); });
+    reread(clues, out, "format.other",
+           fmt::format("the lowest {} of a code lost", lost > 1 ? fmt::format("{} bits", lost) : "bit"), 0.25,
+           format_is_quantized, [=](int32_t f, uint32_t code) { return decode(f, code & mask & 255); });
   }
-  reread(
-      clues, out, "format.other", "the halves of a code exchanged", 0.3,
-      [](int32_t f) { return is_fp8(f) || f == ASSAY_INT8; },
-      [](int32_t f, uint32_t code) { return decode(f, ((code >> 4) | (code << 4)) & 255); });
+  reread(clues, out, "format.other", "the halves of a code exchanged", 0.3, format_is_quantized,
+         [](int32_t f, uint32_t code) { return decode(f, ((code >> 4) | (code << 4)) & 255); });
   reread(
       clues, out, "format.sign", "signs lost", 0.3, [](int32_t) { return true; },
       [](int32_t f, uint32_t code) { return std::fabs(decode(f, code)); });
   reread(
       clues, out, "format.subnormals", "subnormals taken as zero", 0.1,
-      [](int32_t f) { return is_fp8(f) || f == ASSAY_FP16; },
+      [](int32_t f) { return format_is_fp8(f) || f == ASSAY_FP16; },
       [](int32_t f, uint32_t code) {
         const double x = decode(f, code);
         return std::fabs(x) < std::ldexp(1.0, format_info(f).min_exponent) ? 0.0 : x;
@@ -140,7 +134,7 @@ void formats(const Clues& clues, Hypotheses& out) {
   for (int32_t other : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})
     reread(
         clues, out, "format.other", "codes read as " + std::string(name_of(format_names(), other)), 0.2,
-        [other](int32_t f) { return (is_fp8(f) || f == ASSAY_INT8) && f != other; },
+        [other](int32_t f) { return format_is_quantized(f) && f != other; },
         [other](int32_t, uint32_t code) { return decode(other, code); });
   for (int32_t other : {ASSAY_BF16, ASSAY_FP16}) {
     reread(
@@ -292,11 +286,10 @@ void orders(const Clues& clues, Hypotheses& out) {
                 return in ? d ^ bit : d;
               });
   }
-  // Two bits of their numbers, as the fragments of matrix instructions have them.
   for (int32_t low = 1; low < n; low *= 2)
     for (int32_t high = 2 * low; high < n; high *= 2)
       add(fmt::format("bits {} and {} of the dimensions' numbers exchanged", low, high), 0.32,
-          [=](int32_t d) { return ((d & low) != 0) == ((d & high) != 0) ? d : d ^ low ^ high; });
+          [=](int32_t d) { return with_bits_exchanged(d, low, high); });
   for (int32_t rows = 2; rows < n; rows *= 2)
     if (n % rows == 0)
       add(fmt::format("dimensions taken as {} rows, read by columns", rows), 0.3,

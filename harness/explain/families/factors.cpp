@@ -7,6 +7,7 @@
 
 #include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/hypothesis.hpp"
+#include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -157,19 +158,17 @@ void factor_family(const Clues& clues, Hypotheses& out) {
 
   temperatures(clues, out);
   // fp8 with the other family's bias: every value doubles or halves.
-  const auto fp8 = [](int32_t f) {
-    return f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E5M2 || f == ASSAY_FP8_E4M3FNUZ || f == ASSAY_FP8_E5M2FNUZ;
-  };
   for (double factor : {2.0, 0.5}) {
-    if (!fp8(p.k_format) && !fp8(p.v_format) && !fp8(p.q_format)) break;
+    if (!format_is_fp8(p.k_format) && !format_is_fp8(p.v_format) && !format_is_fp8(p.q_format)) break;
     h = propose(clues, "format.fnuz_as_fn",
                 factor > 1 ? "codes of fnuz read as fn" : "codes of fn read as fnuz", 0.1);
-    const double q_and_k = (fp8(p.k_format) ? factor : 1) * (fp8(p.q_format) ? factor : 1),
-                 on_v = fp8(p.v_format) ? factor : 1;
+    const double q_and_k =
+                     (format_is_fp8(p.k_format) ? factor : 1) * (format_is_fp8(p.q_format) ? factor : 1),
+                 on_v = format_is_fp8(p.v_format) ? factor : 1;
     score_rule(h.rules, q_and_k);
     value_rule(h.rules, on_v);
     out.push_back(h);
-    score_rule(h.rules, fp8(p.k_format) ? factor : 1);
+    score_rule(h.rules, format_is_fp8(p.k_format) ? factor : 1);
     h.cost = 0.15;
     out.push_back(std::move(h));
   }

@@ -171,23 +171,17 @@ void chunks(Searcher& add) {
       {"the first row",
        [](const Scene& s) { return std::max(0, s.problem.requests[s.cell.request].context_len()); }},
   };
-  for (const auto& [name, at] : rows)
+  const auto chunk_of = [&](const auto& name, const std::function<int32_t(const Scene&)>& at, double cost) {
     for (bool open : {false, true}) {
       m = given;
       m.chunk_at = at;
       m.chunk_open = open;
       add.mask("mask.chunk_shifted",
-               fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : ""), 0.1, m);
+               fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : ""), cost, m);
     }
-  for (const RowPlace& place : row_places(p))
-    for (bool open : {false, true}) {
-      m = given;
-      m.chunk_at = place.at;
-      m.chunk_open = open;
-      add.mask("mask.chunk_shifted",
-               fmt::format("chunk of {}{}", place.name, open ? ", but up to the row's own position" : ""),
-               0.25, m);
-    }
+  };
+  for (const auto& [name, at] : rows) chunk_of(name, at, 0.1);
+  for (const RowPlace& place : row_places(p)) chunk_of(place.name, place.at, 0.25);
   m = given;
   if (const int32_t size =
           add.best_mask(1, std::min(p.max_kv_len(), kWidest), [](MaskRule& r, int32_t v) { r.chunk = v; });

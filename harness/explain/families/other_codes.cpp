@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {

@@ -164,6 +164,7 @@ void temperatures(const Clues& clues, Hypotheses& out) {
     set(h.rules, count.of, factor);
     out.push_back(std::move(h));
   };
+  const Fit fit(clues);
   for (const Count& count : counts) {
     for (int32_t base = 8; base <= 8192 && base <= p.max_kv_len(); base *= 2) {
       for (const double slope : {0.1, 1.0})
@@ -178,7 +179,6 @@ void temperatures(const Clues& clues, Hypotheses& out) {
     add(count, "log(n)", 0.35, [](double n) { return std::log(std::max(n, 1.0)); });
     add(count, "log2(n)", 0.35, [](double n) { return std::log2(std::max(n, 1.0)); });
     add(count, "1 / sqrt(n)", 0.35, [](double n) { return 1 / std::sqrt(std::max(n, 1.0)); });
-    const Fit fit(clues);
     const auto power = [](double by) { return [by](double n) { return std::pow(std::max(n, 1.0), by); }; };
     if (const auto by = fit.along(grid_of(-0.6, 0.6, 49), false,
                                   [&](Rules& r, double x) { set(r, count.of, power(x)); })) {

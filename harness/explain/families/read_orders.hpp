@@ -45,4 +45,9 @@ struct UnitsOfBlock {
 };
 std::vector<UnitsOfBlock> blocks_of_units(const Problem&);
 
+// A number with two of its bits exchanged, as the fragments of matrix instructions have keys and dimensions.
+inline int32_t with_bits_exchanged(int32_t number, int32_t a, int32_t b) {
+  return ((number & a) != 0) == ((number & b) != 0) ? number : number ^ a ^ b;
+}
+
 }  // namespace assay

@@ -8,6 +8,7 @@
 #include "harness/explain/families/other_sums.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
+#include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -94,10 +95,7 @@ void exponentials(const Clues& clues, Hypotheses& out) {
 
 void ranges(const Clues& clues, Hypotheses& out) {
   const assay_arithmetic& a = clues.predictor.declared();
-  const bool narrow = a.p_format == ASSAY_FP8_E4M3 || a.p_format == ASSAY_FP8_E5M2 ||
-                      a.p_format == ASSAY_FP8_E4M3FNUZ || a.p_format == ASSAY_FP8_E5M2FNUZ ||
-                      a.p_format == ASSAY_FP16;
-  if (narrow) {
+  if (format_is_fp8(a.p_format) || a.p_format == ASSAY_FP16) {
     const double most = format_info(a.p_format).max_finite;
     for (double offset : {a.p_offset_log2, a.p_offset_log2 + 1, a.p_offset_log2 + 2, a.p_offset_log2 + 4, 9.0,
                           10.0, 12.0, 16.0})

@@ -6,6 +6,7 @@
 
 #include "harness/explain/rounding.hpp"
 #include "harness/explain/stages/write_look.hpp"
+#include "harness/problem/names.hpp"
 
 namespace assay {
 namespace {
@@ -18,10 +19,6 @@ struct CodeRule {
 };
 
 bool is_int8(int32_t format) { return format == ASSAY_INT8; }
-bool is_fp8(int32_t format) {
-  return format == ASSAY_FP8_E4M3 || format == ASSAY_FP8_E5M2 || format == ASSAY_FP8_E4M3FNUZ ||
-         format == ASSAY_FP8_E5M2FNUZ;
-}
 bool any_format(int32_t) { return true; }
 
 std::vector<CodeRule> code_rules() {
@@ -49,25 +46,25 @@ std::vector<CodeRule> code_rules() {
          const double most = format_info(f).max_finite, code = round_to(f, q);
          return std::fabs(q) > most ? std::numeric_limits<double>::quiet_NaN() : code;
        },
-       is_fp8},
+       format_is_fp8},
       {"codes_overflow", "numbers that round beyond the largest code become NaN or infinity",
        [](int32_t f, double q) {
          const FormatInfo& info = format_info(f);
          const double most = info.max_finite + half_spacing(info, info.max_finite), code = round_to(f, q);
          return std::fabs(q) >= most ? std::numeric_limits<double>::quiet_NaN() : code;
        },
-       is_fp8},
+       format_is_fp8},
       {"format.subnormals", "numbers below the smallest normal code become zero",
        [](int32_t f, double q) {
          return std::fabs(q) < std::ldexp(1, format_info(f).min_exponent) ? 0 : round_to(f, q);
        },
-       is_fp8},
+       format_is_fp8},
       {"format.subnormals", "subnormal codes become zero",
        [](int32_t f, double q) {
          const double code = round_to(f, q);
          return std::fabs(code) < std::ldexp(1, format_info(f).min_exponent) ? 0 : code;
        },
-       is_fp8},
+       format_is_fp8},
       {"format.zero_point", "codes are 128 more, modulo 256",
        [](int32_t, double q) {
          return static_cast<double>(static_cast<int8_t>(static_cast<int64_t>(round_to(ASSAY_INT8, q)) + 128));
@@ -85,7 +82,8 @@ std::vector<CodeRule> code_rules() {
          is_int8});
   for (const double most : {240.0, 256.0, 416.0, 57344.0 / 2})
     rules.push_back({"codes_clamped", fmt::format("codes end at {}", most),
-                     [=](int32_t f, double q) { return round_to(f, std::clamp(q, -most, most)); }, is_fp8});
+                     [=](int32_t f, double q) { return round_to(f, std::clamp(q, -most, most)); },
+                     format_is_fp8});
   for (const int32_t other : {int32_t{ASSAY_FP8_E4M3}, int32_t{ASSAY_FP8_E5M2}, int32_t{ASSAY_FP8_E4M3FNUZ},
                               int32_t{ASSAY_FP8_E5M2FNUZ}}) {
     const bool four = other == ASSAY_FP8_E4M3 || other == ASSAY_FP8_E4M3FNUZ;
@@ -94,7 +92,7 @@ std::vector<CodeRule> code_rules() {
                        [=](int32_t f, double q) { return decode(f, encode(other, q)); },
                        [=](int32_t f) {
                          const bool of_four = f == ASSAY_FP8_E4M3 || f == ASSAY_FP8_E4M3FNUZ;
-                         return is_fp8(f) && f != other && (of_four == four) == sister;
+                         return format_is_fp8(f) && f != other && (of_four == four) == sister;
                        }});
   }
   for (const double by : {2.0, 0.5, 4.0, 0.25, 448.0 / 240, 240.0 / 448, 127.0 / 128, 128.0 / 127, 127.0,
