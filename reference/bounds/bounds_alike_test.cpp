@@ -161,5 +161,32 @@ TEST(Alike, WeightsWithinAStepMayAllLeanWhenRoundedTwice) {
   EXPECT_LT(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, -9), 0.3 * step * weight);
 }
 
+// A position bias of about a step of P's grid a key: every tile of 16 rounds against its own last key, below
+// which its keys lie where the grid does for a dozen steps, so all tiles round one way.
+TEST(Alike, KeysThatAreSetAStepApartMayAllLeanInTheirTiles) {
+  constexpr int32_t kKeys = 400, kTile = 16;
+  const Problem p = make_case(Family::kNormal, 1, kKeys, 32, 1).problem;
+  assay_arithmetic a = testkit::arithmetic(ASSAY_BF16, 16, kTile);
+  ASSERT_EQ(a.order_declared, 0);
+  int beyond = 0;
+  for (const double steps : {0.51, 1.0, 1.04, 1.05, 1.06, 1.07}) {
+    std::vector<double> x;
+    for (int32_t j = 0; j < kKeys; ++j) x.push_back(-(kKeys - 1 - j) * steps * 0x1p-8);
+    double lean = 0, squares = 0;
+    for (int32_t from = 0; from < kKeys; from += kTile)
+      for (int32_t j = from; j < from + kTile; ++j) {
+        const double top = x[from + kTile - 1], weight = std::exp(x[j] - top);
+        lean += (round_to(ASSAY_BF16, weight) - weight) * std::exp(top);
+        squares += std::pow(0x1p-9 * std::exp(x[j]), 2);
+      }
+    const double random = 5 * std::sqrt(squares / 3);
+    if (std::fabs(lean) <= random) continue;
+    ++beyond;
+    // Twice what runs do is more than random errors: the row is dropped.
+    EXPECT_GT(2 * drift_of_runs(ErrorModel(p, a), false, 0, x, 0, -9), random) << steps;
+  }
+  EXPECT_GE(beyond, 4);
+}
+
 }  // namespace
 }  // namespace assay

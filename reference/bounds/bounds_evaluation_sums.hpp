@@ -268,7 +268,8 @@ inline Interval Evaluation::absolute() const {
   const double flushed = (n_ + 4) * kTiny * std::exp2(std::max(0.0, a_.rescale_lag_log2));
   Interval alone = eta_v_ + flushed, on_v = flushed;
   if (splits() > 1 && narrow)
-    alone += levels() * (1 + parts_) * format_info(a_.partial_format).half_subnormal;
+    alone += levels() * (of_lse() ? std::min<double>(splits(), n_) : 1) * (1 + parts_) *
+             format_info(a_.partial_format).half_subnormal;
   if (a_.pv.kind == ASSAY_ACC_BLOCK && gap(a_.p_format))
     on_v += g(grown_) * std::ldexp(1.0, format_info(a_.p_format).min_exponent) *
             (of_lse() ? Interval(1) : top_weight_) * std::exp2(-a_.p_offset_log2);

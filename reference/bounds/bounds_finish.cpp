@@ -22,6 +22,9 @@ constexpr double kSmallLean = 8;
 // Weights of a row count as few numbers where P's grid has no more places for most of them.
 constexpr double kFewPlaces = 16;
 
+// All roundings of so many equal weights are within lambda standard deviations of independent ones.
+constexpr double kFewKeys = 8;
+
 // Root mean square of what is left of a part, of whole ones.
 const double kRamp = 1 / std::sqrt(3.0);
 
@@ -31,16 +34,18 @@ constexpr double kGenericFlips = 4;
 // Variance of one rounding of P over h^2: uniform on -h .. h, or on half of that around its mean.
 double rounding_share(const PRounding& r) { return (r.truncated ? 0.25 : 1.0) / 3; }
 
-// Weights that are as good as equal once they are rounded.
-bool near_equal(const ErrorModel& model, const RowFacts& row) {
+// More than so many weights, as good as equal once they are rounded.
+bool near_equal(const ErrorModel& model, const RowFacts& row, double keys) {
   const PRounding& r = model.p_rounding();
-  return r.narrow && row.count > kFewPlaces && std::sqrt(row.distance_square) < kFewPlaces * r.share();
+  return r.narrow && row.count > keys && std::sqrt(row.distance_square) < kFewPlaces * r.share();
 }
 
-// A lazy rescale in an order that is not known: near-equal weights may lie about a power of two against a
-// maximum that any key left behind, where P's grid is twice as coarse as at the places that are tried.
-bool lags_unknown(const ErrorModel& model, const RowFacts& row) {
-  return !row.declared && model.arithmetic().rescale_lag_log2 > 0;
+// Near-equal weights about a power of two, where P's grid is twice as coarse as at the places that are tried:
+// against a maximum that any key left behind, by a lazy rescale in an order that is not known; or because an
+// error that they share takes them above the weight of their maximum.
+bool about_a_power(const ErrorModel& model, const RowFacts& row) {
+  const bool lags = !row.declared && model.arithmetic().rescale_lag_log2 > 0;
+  return (lags || row.shifted) && near_equal(model, row, kFewKeys);
 }
 
 }  // namespace
@@ -54,8 +59,8 @@ RowBounds::RowBounds(const ErrorModel& model, const ErrorTerms& t, const RandomT
       narrow_(model.p_rounding().narrow),
       truncated_(model.p_rounding().truncated),
       followed_(model.follows_pv()),
-      near_equal_(near_equal(model, row)),
-      about_a_power_(near_equal_ && lags_unknown(model, row)),
+      near_equal_(near_equal(model, row, kFewPlaces)),
+      about_a_power_(about_a_power(model, row)),
       rounding_share_(rounding_share(model.p_rounding())),
       theta_systematic_(std::min(t.theta, z.theta_systematic + row.absorbed + row.one_way * t.theta)),
       of_lse_(model.weights_of_lse()) {
@@ -371,7 +376,8 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
     b.suspicious |= any_above(drift_ * uncancelled * drifting, one_way + random);
     // All maxima that were tried lean by no more than a small share of what roundings are: two or three times
     // as much, and the same random errors about it.
-    if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once()) {
+    if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once() &&
+        !about_a_power_) {
       const T lean = larger(size_of(c.replayed - c.o), T(row_.drift * drifting)), all = rounded(norm);
       const T about = (1 + second_order_) *
                       (systematic_p + (row_.declared ? 2 : 3) * lean +

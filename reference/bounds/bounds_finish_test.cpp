@@ -118,5 +118,29 @@ TEST(Finish, NearEqualWeightsAboutAPowerOfTwoMayAllRoundOneWay) {
   EXPECT_FALSE(leans());
 }
 
+// An exponential as coarse as P's grid takes 16 equal weights over a power of two, where the next number is
+// twice as far away: all round up by as much as they were off.
+TEST(Finish, ErrorsAsCoarseAsTheGridTakeEqualWeightsOverAPowerOfTwo) {
+  constexpr int64_t kKeys = 16;
+  const DenseCase c = make_case(Family::kNormal, 1, kKeys, 8, 1);
+  assay_arithmetic a = arithmetic(ASSAY_FP16, 1, 4);
+  a.row_sum_from_rounded_p = a.order_declared = 1, a.exp_relative_error = 6.1e-4;
+  RowFacts row;
+  row.keys = row.declared = row.replayed = row.shifted = true, row.count = kKeys, row.parts = 4;
+  row.distance_square = 1e-8, row.rounding_square = std::pow(0x1p-11, 2) / kKeys;
+  const auto leans = [&] {
+    return RowBounds(ErrorModel(c.problem, a), ErrorTerms(), RandomTerms(), row).row_sum_leans();
+  };
+  const double weight = 1 + 0.99 * a.exp_relative_error, off = round_to(ASSAY_FP16, weight) / weight - 1;
+  EXPECT_GT(off, 0.75 * 5 * std::sqrt(row.rounding_square / 3));
+  EXPECT_TRUE(leans());
+  row.shifted = false;  // of a fine exponential they stay where they are
+  EXPECT_FALSE(leans());
+  row.shifted = true, row.distance_square = 1;  // weights over octaves
+  EXPECT_FALSE(leans());
+  row.distance_square = 1e-8, row.count = 8;  // random roundings of so few may do as much
+  EXPECT_FALSE(leans());
+}
+
 }  // namespace
 }  // namespace assay

@@ -126,6 +126,29 @@ TEST(RelativeToLse, KernelsStayInsideOfWhatTheyDeclare) {
   }
 }
 
+// Parts that are added as they are: each brings what the format of partial results loses below its smallest
+// number, where shares of one would bring it once.
+TEST(RelativeToLse, EveryPartLosesASubnormalOfItsOwn) {
+  assay_arithmetic a = arithmetic(ASSAY_FP32, 16, 5);
+  a.weights_lse_format = ASSAY_FP32, a.splits = 6, a.partial_format = ASSAY_FP16;
+  LseRatios fast, slow;
+  double most = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    DenseCase c = make_case(Family::kPositive, 1, 30, 16, seed);
+    for (double& v : c.v) v *= 0x1p-19;
+    c.store();
+    const Emulation e = Emulator(c, a, testkit::Mutant::kNone, seed).run();
+    const BoundedAttention b = bounded_attention(c.problem, c.host(), c.rows(), a);
+    look(fast, b, e);
+    look(slow, bounded_attention_elementwise(c.problem, c.host(), c.rows(), a), e);
+    for (size_t i = 0; i < e.o.size(); ++i) most = std::max(most, std::fabs(e.o[i] - b.value.o[i]) / 0x1p-25);
+  }
+  std::printf("  %.2f halves of the smallest number, D %.2f, element-wise %.2f\n", most, fast.d, slow.d);
+  EXPECT_GT(most, 1.5);
+  EXPECT_LE(fast.largest(), 1);
+  EXPECT_LE(slow.largest(), 1);
+}
+
 // Judged by a declaration that has a division, and by one with a finer LSE than it really has.
 TEST(RelativeToLse, IsFoundWhereItIsNotDeclared) {
   for (const bool keys : {true, false}) {

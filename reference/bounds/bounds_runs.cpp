@@ -18,6 +18,13 @@ constexpr double kFarBelow = 700;
 // Fewer keys than this lie within a few steps of a grid by chance, each few in a place of their own.
 constexpr int64_t kManyKeys = 16;
 
+// Keys that a position bias sets about a step of the grid apart meet the grid at like places for dozens of
+// steps, so runs of so many (and of so much) are rounded, too.
+constexpr double kLongSteps = 64, kLongRun = 0.5;
+// What such runs err by is known: 0.75 of five standard deviations at random, where errors of runs that stand
+// for others may come to half of them.
+constexpr double kKnownRuns = 2.0 / 3;
+
 struct Run {
   double low = kInf, high = -kInf;
 };
@@ -57,6 +64,7 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
   // is less than half of five standard deviations of random errors; and room for short rows. Scores that
   // fall by 16 steps in a run have little weight behind a few runs.
   const double flat = 2 * rounding.share() * std::min(16.0, 4 + std::sqrt(static_cast<double>(visible)) / 6);
+  const double far = std::max(flat, std::min(kLongRun, 2 * rounding.share() * kLongSteps));
   PRounding unlimited = rounding;  // another maximum has its own largest P
   if (!rounding.integer) unlimited.largest = 1e300;
   const double to_p = std::exp2(model.arithmetic().p_offset_log2), largest = rounding.tile_max ? to_p : 1.0;
@@ -74,10 +82,11 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
     whole = length >= count;
     if (whole && !again) break;  // the row's largest key is looked at elsewhere
     std::vector<double> sums(before.size(), 0.0);
-    double few_steps = 0;
+    double few_steps = 0, of_all = 0;
     for (size_t n = 0; n < runs.size(); ++n) {
       const Run& run = runs[n];
-      if (!(run.high > run.low) || run.high - run.low > flat || m - run.high > kFarBelow) continue;
+      const double span = run.high - run.low;
+      if (!(span > 0) || span > (again ? flat : far) || m - run.high > kFarBelow) continue;
       if (weights.empty()) {
         weights.resize(count);
         for (int64_t j = 0; j < count; ++j)
@@ -93,7 +102,8 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
           const double p = weights[j] * scale;
           errors += round(again ? round(p * before[c]) / before[c] : p) - p;
         }
-        sums[c] += errors / scale;
+        if (span <= flat) sums[c] += errors / scale;
+        of_all += errors / scale;
       }
       if (!again || (!whole && length < kManyKeys)) continue;
       // A rounding that finds weights on a grid of its own, a little beside it, may take all to one side
@@ -102,7 +112,7 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
       const double lean = once * std::min(1.0, 0.25 / steps) + further;
       for (int64_t j = from; j < to; ++j) few_steps += weights[j] * lean;
     }
-    worst = std::max(worst, few_steps);
+    worst = std::max({worst, few_steps, again ? 0 : kKnownRuns * std::fabs(of_all)});
     for (double sum : sums) worst = std::max(worst, std::fabs(sum));
     const size_t odd = static_cast<size_t>(first / length % 2), merged = (runs.size() + odd + 1) / 2;
     std::vector<Run> longer(merged);

@@ -14,7 +14,8 @@ namespace assay {
 // The largest |sum of P's rounding errors| over the lengths of runs that are tried: a tile (2 keys where it
 // is not known), twice that and so on, each run rounded against its own largest score. x: scores of the keys
 // first, first + 1, ..., invisible ones at ErrorModel::kInvisible or below; weights are relative to exp(m).
-// Runs whose weights are spread over the grid count as 0: their errors are random. P that is rounded more
+// Runs whose weights are spread over dozens of steps of the grid count as 0: their errors are random. Those
+// of a dozen and more count two thirds: they are a kernel's own, and no guess. P that is rounded more
 // than once: before the last time against smaller maxima, of which a dozen are tried. Weights that lie evenly
 // over a step round to both sides once, and then all to one; runs of few steps by all that roundings may do;
 // the row as a whole counts, and the order `declared` or not, since it does not say these maxima. Otherwise 0

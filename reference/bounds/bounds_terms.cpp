@@ -320,7 +320,10 @@ ErrorTerms ErrorModel::terms(const RowShape& row) const {
                   std::exp(t.merge_weights) -
               1;
     t.pv = (1 + t.pv) * (1 + t.parts) - 1;
-    if (!fp32) t.absolute += times * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
+    // Relative to an LSE parts are added as they are; where weights are shares they are shares of one such
+    // error.
+    const double added = weights_of_lse() ? static_cast<double>(std::min<int64_t>(a.splits, row.keys)) : 1.0;
+    if (!fp32) t.absolute += times * added * (1 + t.parts) * format_info(a.partial_format).half_subnormal;
   }
   if (a.pv.kind == ASSAY_ACC_BLOCK && a.p_format != ASSAY_FORMAT_NONE && has_subnormal_gap(a.p_format))
     t.aligned_p = gamma_bound(grown) * std::ldexp(1.0, format_info(a.p_format).min_exponent) *
