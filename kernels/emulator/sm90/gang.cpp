@@ -22,6 +22,7 @@ constexpr uint32_t kMostPolls = 1u << 20;  // of memory, with nothing else happe
 constexpr uint32_t kPatientPolls = 2048;   // then what is on its way arrives
 
 std::vector<std::unique_ptr<Block>> pool;
+std::vector<order::BlockMemory> spare_memories;  // of blocks of earlier launches, the next ones'
 
 // Does what is on its way while no block runs: what goes wrong then ends the launch from a fiber, too.
 constexpr size_t kWorkerBytes = 256 << 10;
@@ -210,6 +211,7 @@ void run(Launch& l) {
   gang.early = gang.draw(2) == 0, gang.leader = gang.draw(32);
   if constexpr (kChecked) order::begin_launch(l.block.x * l.block.y * l.block.z, cluster);
   while (pool.size() < resident) pool.push_back(std::make_unique<Block>());
+  for (const auto& s : gang.blocks) spare_memories.push_back(std::move(s->memory));
   gang.blocks.clear();
   worker_stack.resize(kWorkerBytes);
   make_context(worker, worker_stack.data(), kWorkerBytes, work);
@@ -218,6 +220,9 @@ void run(Launch& l) {
     gang.blocks.push_back(std::make_unique<BlockState>());
     gang.blocks[i]->block = pool[i].get();
     gang.blocks[i]->rank = i % cluster;
+    if (spare_memories.empty()) continue;
+    gang.blocks[i]->memory = std::move(spare_memories.back());
+    spare_memories.pop_back();
   }
   for (unsigned i = 0; i < resident; ++i)
     for (unsigned r = 0; r < cluster; ++r)

@@ -223,6 +223,7 @@ void add_reader(BlockMemory& m, Cell& c, const Actor& a) {
 void visit(const Access& a, size_t number, uint8_t mask) {
   BlockMemory& m = a.block.memory;
   Cell& c = m.cells[number];
+  m.touched[number / BlockMemory::kChunk] = 1;
   const Actor& who = a.actor;
   const char* const does = a.write ? " is written" : " is read";
   if (c.writer == kNobody) {
@@ -300,8 +301,19 @@ void begin_launch(unsigned threads, unsigned cluster) {
 }
 
 void begin_block(BlockState& b) {
-  b.memory.cells.assign(kArenaBytes / 4 + 1, Cell{});
-  b.memory.crowds.clear(), b.memory.free_crowds.clear();
+  BlockMemory& m = b.memory;
+  constexpr size_t kCells = kArenaBytes / 4 + 1;
+  if (m.cells.empty()) {
+    m.cells.assign(kCells, Cell{});
+    m.touched.assign(kCells / BlockMemory::kChunk + 1, 0);
+  }
+  for (size_t chunk = 0; chunk < m.touched.size(); ++chunk) {
+    if (m.touched[chunk] == 0) continue;
+    const auto first = m.cells.begin() + static_cast<ptrdiff_t>(chunk * BlockMemory::kChunk);
+    std::fill_n(first, std::min(BlockMemory::kChunk, kCells - chunk * BlockMemory::kChunk), Cell{});
+    m.touched[chunk] = 0;
+  }
+  m.crowds.clear(), m.free_crowds.clear();
 }
 
 void join(const std::vector<Lane*>& lanes) {

@@ -67,7 +67,10 @@ struct Cell {
   uint32_t read[kInline];
 };
 struct BlockMemory {
+  static constexpr size_t kChunk = 256;  // cells
   std::vector<Cell> cells;
+  std::vector<uint8_t> touched;  // chunks of them that the present block has touched, which the next one
+                                 // clears: four megabytes are most of a small block
   std::vector<std::unique_ptr<Clock>> crowds;
   std::vector<uint32_t> free_crowds;
 };
