@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# assay_module(NAME [NUMERIC] [STEERS] [JOINED] [JSON] [FAST files] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
+# assay_module(NAME [NUMERIC] [STEERS] [JOINED] [JSON] [TESTS_COMPUTE] [FAST files] DEPENDS other modules LIBS external libraries [TEST_LIBS ...])
 # turns the current folder and its subfolders into the static library assay_NAME with its tests, benchmarks and fuzzers. NUMERIC: it does the
 # arithmetic, so it is optimised even where the build is not (the sanitizer preset). STEERS: it only steers and prints, but for FAST, the files whose
 # loops take the time. JOINED: its files are compiled several at a time, so that their unnamed namespaces are one: a helper that two files need belongs
-# into a header. JSON: most of its files include the JSON library, so that is among its precompiled headers (with STEERS only).
+# into a header. JSON: most of its files include the JSON library, so that is among its precompiled headers (with STEERS only). TESTS_COMPUTE: its tests
+# take seconds, much of it in code of their own or what headers have in line, so they are optimised a little.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -127,30 +128,37 @@ foreach(part ASSAY_TESTS:GTest ASSAY_BENCHMARKS:benchmark)
 endforeach()
 if(ASSAY_TESTS)
   include(GoogleTest)
-  # Tests are half of what there is to compile and need no speed: -O1 and headers compiled once halve their time.
-  add_library(assay_test_options INTERFACE)
-  if(NOT ASSAY_SANITIZE)
-    target_compile_options(assay_test_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-  endif()
-  target_link_libraries(assay_test_options INTERFACE assay_options fmt::fmt GTest::gmock OpenMP::OpenMP_CXX)
-  if(ASSAY_PRECOMPILE)
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/tests.cpp CONTENT "int main() {}\n")
-    add_executable(assay_test_headers EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/tests.cpp)
-    target_link_libraries(assay_test_headers PRIVATE assay_test_options)
-    target_precompile_headers(assay_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem>
-      <fstream> <functional> <map> <string> <vector> <fmt/format.h>)
-  endif()
+  # Tests are half of what there is to compile and need no speed: headers compiled once and -O1 halve their time, and without any optimisation it is a
+  # quarter to almost half less still. Not where tests take seconds, which they then take twice: a precompiled header is of one level, so there are two.
+  foreach(level 0 1)
+    add_library(assay_test_options_O${level} INTERFACE)
+    if(NOT ASSAY_SANITIZE)
+      target_compile_options(assay_test_options_O${level} INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-O${level}>)
+    endif()
+    target_link_libraries(assay_test_options_O${level} INTERFACE assay_options fmt::fmt GTest::gmock OpenMP::OpenMP_CXX)
+    if(ASSAY_PRECOMPILE)
+      file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/tests.cpp CONTENT "int main() {}\n")
+      add_executable(assay_test_headers_O${level} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/tests.cpp)
+      target_link_libraries(assay_test_headers_O${level} PRIVATE assay_test_options_O${level})
+      target_precompile_headers(assay_test_headers_O${level} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <algorithm> <cmath> <filesystem>
+        <fstream> <functional> <map> <string> <vector> <fmt/format.h>)
+    endif()
+  endforeach()
 endif()
 
-# assay_test(TARGET [JOINED] PREFIX name SOURCES files and objects LIBS libraries [PROPERTIES of each test])
-# A GoogleTest program whose tests ctest knows one by one, as PREFIX.Suite.Name. JOINED: its files may be compiled together.
+# assay_test(TARGET [JOINED] [PLAIN] PREFIX name SOURCES files and objects LIBS libraries [PROPERTIES of each test])
+# A GoogleTest program whose tests ctest knows one by one, as PREFIX.Suite.Name. JOINED: its files may be compiled together. PLAIN: not optimised at all.
 function(assay_test target)
-  cmake_parse_arguments(arg "JOINED" "PREFIX" "SOURCES;LIBS;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(arg "JOINED;PLAIN" "PREFIX" "SOURCES;LIBS;PROPERTIES" ${ARGN})
+  set(level 1)
+  if(arg_PLAIN)
+    set(level 0)
+  endif()
   add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE ${arg_LIBS} assay_test_options GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${arg_LIBS} assay_test_options_O${level} GTest::gtest_main)
   target_compile_definitions(${target} PRIVATE ASSAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}" ASSAY_BINARY_DIR="${CMAKE_BINARY_DIR}")
   if(ASSAY_PRECOMPILE)
-    target_precompile_headers(${target} REUSE_FROM assay_test_headers)
+    target_precompile_headers(${target} REUSE_FROM assay_test_headers_O${level})
   endif()
   if(arg_JOINED AND ASSAY_JOIN_TESTS)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 18)
@@ -177,7 +185,7 @@ function(assay_tests_need)
 endfunction()
 
 function(assay_module name)
-  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED;JSON" "" "FAST;DEPENDS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(arg "NUMERIC;STEERS;JOINED;JSON;TESTS_COMPUTE" "" "FAST;DEPENDS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
   list(FILTER all EXCLUDE REGEX "/testing/")  # what tests load: named by hand
   set(sources ${all})
@@ -237,12 +245,16 @@ function(assay_module name)
 
   set(tests ${all})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
+  set(plain PLAIN)
+  if(arg_TESTS_COMPUTE)
+    set(plain "")
+  endif()
   if(ASSAY_TESTS AND tests AND ASSAY_JOIN_TESTS)
-    assay_test(${name}_tests JOINED PREFIX ${name} SOURCES ${tests} LIBS assay_${name} ${arg_TEST_LIBS})
+    assay_test(${name}_tests JOINED ${plain} PREFIX ${name} SOURCES ${tests} LIBS assay_${name} ${arg_TEST_LIBS})
   elseif(ASSAY_TESTS)
     foreach(test ${tests})
       get_filename_component(target ${test} NAME_WE)
-      assay_test(${target} PREFIX ${name} SOURCES ${test} LIBS assay_${name} ${arg_TEST_LIBS})
+      assay_test(${target} ${plain} PREFIX ${name} SOURCES ${test} LIBS assay_${name} ${arg_TEST_LIBS})
     endforeach()
   endif()
 
