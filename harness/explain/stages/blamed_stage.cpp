@@ -53,8 +53,10 @@ void rows_beyond(const StageCase& c, const StageVerdict& v, std::vector<StepRank
   int64_t live = 0;
   for (int32_t r = 0; r < c.given().problem.requests; ++r) live += c.given().rows_of(r);
   const auto first = std::find_if(v.bad_rows.begin(), v.bad_rows.end(), [](uint8_t bad) { return bad != 0; });
+  // Of a replay a list that was kept says why, and stands before it.
   if (first != v.bad_rows.end() && first - v.bad_rows.begin() >= live)
-    causes.insert(causes.begin(), {"rows_beyond", "rows of padding, behind the last request", 1, 0, ""});
+    causes.insert(c.run().replayed ? causes.end() : causes.begin(),
+                  {"rows_beyond", "rows of padding, behind the last request", 1, 0, ""});
 }
 
 // A write that changed what is not its rows.

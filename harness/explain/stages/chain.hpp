@@ -106,6 +106,7 @@ class StepChain {
   void lses();
   void masks(bool context);
   void scores(bool context);
+  void coarse_distances();
 
   const StageCase& c_;
   Reading r_;

@@ -3,6 +3,7 @@
 // row takes. See chain.hpp.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "harness/explain/causes.hpp"
 #include "harness/explain/stages/chain.hpp"
@@ -171,6 +172,33 @@ void StepChain::masks(bool context) {
   add("mask_full", "no mask", [=, this](const ChainKey& k) { return own_sees(full, k); });
   add("mask.causal_short", "rows do not see themselves",
       [this](const ChainKey& k) { return own_sees(p_, k) && k.key < row_offset(p_, k.row); });
+}
+
+// Distances in runs, in every part alike: of keys that stand where their tile or page begins, or whole runs
+// of them.
+void StepChain::coarse_distances() {
+  if (p_.alibi == ASSAY_ALIBI_NONE) return;
+  std::set<int32_t> runs = {8, 16, 32, 64, 128};
+  if (p_.page_size > 1) runs.insert(p_.page_size);
+  for (const int32_t run : runs)
+    for (const int which : {0, 1, 2}) {
+      const char* how[] = {"keys stand at the first of their run of {}",
+                           "keys stand at the last of their run of {}", "distances in whole runs of {}"};
+      Departure d{"alibi.shifted", fmt::format(fmt::runtime(how[which]), run)};
+      d.score = [=, this](const ChainKey& k, double dot) {
+        const int64_t row = row_offset(p_, k.row), key = key_offset(p_, k.row.request, k.key),
+                      own = row - key;
+        const int64_t begin = k.key - k.key % run;
+        const int64_t at[] = {key - (k.key - begin), key - (k.key - begin) + run - 1, row - own / run * run};
+        const bool root = p_.alibi == ASSAY_ALIBI_SQRT;
+        const auto size = [&](int64_t away) {
+          const auto x = static_cast<double>(std::max<int64_t>(0, away));
+          return root ? std::sqrt(x) : x;
+        };
+        return own_score(k, dot) + operands_.alibi_slope(k.head) * (size(own) - size(row - at[which]));
+      };
+      try_out(d);
+    }
 }
 
 void StepChain::scores(bool context) {

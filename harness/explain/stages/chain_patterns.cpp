@@ -13,8 +13,8 @@ namespace {
 
 using Chunks = std::vector<ChainPart>;
 
-// Which parts there are, and where they end.
-std::vector<Departure> cuts(int32_t page) {
+// Which parts there are, and where they end. `whole`: the context is one part.
+std::vector<Departure> cuts(int32_t page, bool whole) {
   std::vector<Departure> all;
   const auto add = [&](const char* cause, std::string how, std::function<void(Chunks&)> cut) {
     Departure d{cause, std::move(how)};
@@ -73,8 +73,8 @@ std::vector<Departure> cuts(int32_t page) {
   }
   for (const int32_t unit : {page, 4, 8, 16, 32, 64})
     if (unit > 1) {
-      add("keys.one_dropped", fmt::format("of every part of the context whole runs of {} keys", unit),
-          [=](Chunks& c) {
+      add(whole ? "keys.tail_dropped" : "keys.one_dropped",
+          fmt::format("of every part of the context whole runs of {} keys", unit), [=](Chunks& c) {
             for (size_t q = 0; q < context(c); ++q)
               c[q].end = c[q].begin + (c[q].end - c[q].begin) / unit * unit;
           });
@@ -184,9 +184,12 @@ std::vector<Departure> joins() {
 std::vector<StepRanked> StepChain::all() {
   if (rows_.empty()) return {};
   queries();
+  coarse_distances();
+  int32_t longest = 0;
+  for (const Request& request : p_.requests) longest = std::max(longest, request.context_len());
   for (const Cut& cut : cuts_of_rows()) {
     cut_ = cut;
-    for (const Departure& d : cuts(p_.page_size)) try_out(d);
+    for (const Departure& d : cuts(p_.page_size, cut.chunk >= longest)) try_out(d);
     for (const Departure& d : joins()) try_out(d);
     sinks();
     lses();

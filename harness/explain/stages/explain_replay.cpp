@@ -206,8 +206,16 @@ bool blame_a_stage(const ReplayApart& apart, StepExplanation& x, const Report& r
     if (!v.judged || v.right) continue;
     x.blame = StepBlame::kStage;
     explain_stage(c, v, x, replay_misreadings(c));
-    if (!x.sure() && right_when_called(apart.backend(), run))
-      x.causes.push_back({"capture_keeps", "called on what this replay found it is right", 1, 0, ""});
+    if (!x.sure() && right_when_called(apart.backend(), run)) {
+      // What held no numbers when the call was captured, and is not read when it is called.
+      const auto kept = std::find_if(x.causes.begin(), x.causes.end(), [](const StepRanked& r) {
+        return r.explained == kNumberlessRows && r.cause.starts_with("captured_");
+      });
+      if (kept != x.causes.end())
+        kept->explained = StepExplanation::kSure;
+      else
+        x.causes.push_back({"capture_keeps", "called on what this replay found it is right", 1, 0, ""});
+    }
     sort_causes(x.causes);
     return true;
   }
@@ -227,7 +235,12 @@ bool explain_replays(const Backend& backend, const assay_kernel& kernel, const P
   x.blame = StepBlame::kUnknown;
   report(explanation_json(x));
   ReplayApart apart(backend.path(), kernel.name);
-  if (replaying.again(apart.backend(), apart.kernel()).empty()) {
+  bool wrong = !replaying.again(apart.backend(), apart.kernel()).empty();
+  // What a stage keeps of the replay before shows where one was seen before.
+  if (wrong && !apart.runs().empty() && !apart.follows_another())
+    wrong = !replaying.again(apart.backend(), apart.kernel()).empty() ||
+            !replaying.again(apart.backend(), apart.kernel()).empty();
+  if (!wrong) {
     x.stage_reason = "captured by its stages every replay is right";
     return true;
   }

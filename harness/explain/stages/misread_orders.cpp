@@ -3,6 +3,7 @@
 // lengths in whole pages and tiles, windows of any other size. See misreadings.hpp.
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "harness/explain/stages/misreadings.hpp"
 #include "reference/formats/formats.hpp"
@@ -199,7 +200,8 @@ void Misreadings::trees() {
   if (!case_.attends() || !has(Operand::kTreeMask) || !has(Operand::kTreeIndptr) || p().drafted != 0 ||
       p().flat_tree != 0)
     return;
-  // A bit of row i and column j of n drafts is that of another place, or none.
+  // A bit of row i and column j of n drafts is that of another place, none, or set.
+  constexpr int64_t kSeen = -2;
   const auto bits = [&](const char* cause, const char* how, auto rule) {
     add(cause, how, [=](Reading& r) {
       assay_tensor& t = r.tensors.tree_mask;
@@ -215,7 +217,7 @@ void Misreadings::trees() {
           for (int64_t j = 0; j < n; ++j) {
             const int64_t from = rule(i, j, n);
             now[static_cast<size_t>(first + i * n + j)] =
-                from < 0 ? std::byte{0} : old[static_cast<size_t>(first + from)];
+                from < 0 ? std::byte{from == kSeen} : old[static_cast<size_t>(first + from)];
           }
       }
       if (now == old) return false;
@@ -224,7 +226,7 @@ void Misreadings::trees() {
       return true;
     });
   };
-  const auto starts_at = [&](const char* how, auto rule) {
+  const auto starts_at = [&](const std::string& how, auto rule) {
     add("mask.tree_shifted", how, [=](Reading& r) {
       assay_tensor& starts = r.tensors.tree_indptr;
       std::vector<int64_t> now;
@@ -248,6 +250,11 @@ void Misreadings::trees() {
             [](int64_t request, int64_t, int64_t, int64_t) { return request; });
   starts_at("trees as large as a request's own lie before it",
             [](int64_t request, int64_t, int64_t, int64_t n) { return request * n * n; });
+  for (int32_t one = 0; one < std::min(8, p().requests); ++one) {
+    const int64_t size = given_.rows_of(one);
+    starts_at(fmt::format("trees as large as request {}'s lie before each", one),
+              [=](int64_t request, int64_t, int64_t, int64_t) { return request * size * size; });
+  }
   starts_at("of the trees before a request a row each is counted",
             [](int64_t request, int64_t, int64_t, int64_t n) { return request * n; });
   bits("mask.tree_transposed", "rows and columns exchanged",
@@ -260,6 +267,12 @@ void Misreadings::trees() {
        [](int64_t i, int64_t j, int64_t n) { return i == j ? -1 : i * n + j; });
   bits("mask_tree", "every draft sees itself alone",
        [](int64_t i, int64_t j, int64_t n) { return i == j ? i * n + j : -1; });
+  bits("mask_tree", "every draft sees itself alone, whatever the tree says of that",
+       [](int64_t i, int64_t j, int64_t) { return i == j ? kSeen : -1; });
+  bits("mask_tree", "every draft sees itself too",
+       [](int64_t i, int64_t j, int64_t n) { return i == j ? kSeen : i * n + j; });
+  bits("mask_tree", "every draft sees itself and the one before alone",
+       [](int64_t i, int64_t j, int64_t) { return i == j || i == j + 1 ? kSeen : -1; });
   bits("mask_tree", "the row of the draft before",
        [](int64_t i, int64_t j, int64_t n) { return std::max<int64_t>(0, i - 1) * n + j; });
 }
@@ -280,6 +293,26 @@ void Misreadings::extents() {
              Operand::kKvLen,
              [=](const Reading& r, int32_t n, int32_t i) { return std::max(r.rows_of(i), n / unit * unit); });
     }
+  }
+  // A buffer or a loop of a fixed size, a loop that begins late; rows stay where they are.
+  const auto keys = [&](const char* cause, const std::string& how, int32_t from, int32_t to) {
+    add(cause, how, [=, this](Reading& r) {
+      bool other = false;
+      for (const Request& request : case_.problem_of(r).requests) {
+        const int32_t end = std::min(to, request.kv_len);
+        r.only_keys.push_back({std::min(from, end), end});
+        other = other || from > 0 || end < request.kv_len;
+      }
+      return other;
+    });
+  };
+  if (case_.attends()) {
+    for (int32_t most = 16; most < p().max_kv_len; most *= 2)
+      for (const int32_t n : {most, most / 2 * 3})
+        keys("lengths_other", fmt::format("no more than {} keys of a request", n), 0, n);
+    for (const int32_t n : std::set<int32_t>{std::max(1, p().page_size), 16, 32, 64})
+      keys("keys.head_dropped", fmt::format("the first {} keys of every request left out", n), n,
+           p().max_kv_len);
   }
   for (int32_t by = 2; by <= 8 && has(Operand::kKvLen); ++by)
     for (const int32_t sign : {-1, 1})

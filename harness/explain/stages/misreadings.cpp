@@ -250,8 +250,12 @@ void Misreadings::scalars() {
         set("softmax_scale", fmt::format("{:.6g} in place of {:.6g}", scale, s),
             &assay_problem::softmax_scale, static_cast<float>(scale));
     set("cap_missing", "no soft cap", &assay_problem::softcap, 0.0f);
+    // cap * tanh(s / cap) * scale is the cap times the scale over scaled scores.
     if (p().softcap > 0)
-      for (const float by : {2.0f, 0.5f, p().softmax_scale, 1 / p().softmax_scale, 1 / p().softcap})
+      set("softcap.before_scale", "scores are capped before they are scaled", &assay_problem::softcap,
+          p().softcap * p().softmax_scale);
+    if (p().softcap > 0)
+      for (const float by : {2.0f, 0.5f, 1 / p().softmax_scale, 1 / p().softcap})
         set("cap_other", fmt::format("a soft cap of {:.6g}", p().softcap * by), &assay_problem::softcap,
             p().softcap * by);
     set("bias_missing", "no position bias", &assay_problem::alibi, int32_t{ASSAY_ALIBI_NONE});

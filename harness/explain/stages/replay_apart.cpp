@@ -50,6 +50,7 @@ struct ReplayApart::Impl {
   size_t at = 0;
   std::vector<StageRun> last;
   StageRun step;
+  int64_t replays = 0;
   std::map<std::pair<std::string, size_t>, StageRun> before;  // by place and how often it ran
 
   // Tables have no context: whose replays are taken apart in this process.
@@ -117,6 +118,7 @@ struct ReplayApart::Impl {
   }
 
   int replay(Apart& call, char* error, size_t size) {
+    ++replays;
     last.clear();
     std::map<std::string, size_t> count;
     int status = ASSAY_OK;
@@ -219,5 +221,6 @@ void ReplayApart::edit(StageEdit edit) { impl_->edit = std::move(edit); }
 const std::vector<StageRun>& ReplayApart::runs() const { return impl_->last; }
 const assay_tensors& ReplayApart::capturing() const { return impl_->capturing->step.tensors; }
 const StageRun& ReplayApart::step() const { return impl_->step; }
+bool ReplayApart::follows_another() const { return impl_->replays > 1; }
 
 }  // namespace assay

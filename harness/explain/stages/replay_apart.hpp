@@ -29,6 +29,7 @@ class ReplayApart {
   // Of the last replay, in order; none of a kernel without stages. They are copies: the memory may be gone.
   const std::vector<StageRun>& runs() const;
   const StageRun& step() const;  // the whole in that replay
+  bool follows_another() const;  // whether a replay came before it
 
  private:
   struct Impl;

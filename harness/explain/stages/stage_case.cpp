@@ -201,7 +201,18 @@ StageVerdict StageCase::judge(const Reading& reading) const {
   Reading r = reading;
   try {
     const Problem p = problem_of(r);
-    return attends() ? judge_attention(r, p) : judge_others(r, p);
+    if (attends()) return judge_attention(r, p);
+    const bool out = std::find(r.nowhere.begin(), r.nowhere.end(), 1) != r.nowhere.end();
+    if (!by_rows()) {
+      ASSAY_CHECK(!out, "a table leads out of the cache");
+      return judge_others(r, p);
+    }
+    StageVerdict rows = judge_replayed_rows(r, p);
+    if (out || rows.numberless) return rows;
+    v = judge_others(r, p);
+    v.bad_rows = std::move(rows.bad_rows), v.open_rows = std::move(rows.open_rows);
+    v.vague_rows = std::move(rows.vague_rows);
+    return v;
   } catch (const CheckError& e) {
     v.reason = e.what();
   }

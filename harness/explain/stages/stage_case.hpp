@@ -43,7 +43,7 @@ struct StageVerdict {
   std::string reason;  // what is wrong, as assay check words it
   int64_t bad = 0, checked = 0;
   bool uncounted = false;  // wrong, and nobody says in how many elements
-  // Of attention: bit per row (packed), whether anything of it is wrong.
+  // Where they are judged by rows: bit per row (packed), whether anything of it is wrong.
   std::vector<uint8_t> bad_rows;
   std::vector<uint8_t> open_rows;  // of which nothing can be said, as bad_rows; empty: none
   // ... where what is accepted is as wide as results are large: no reading is shown by these. As bad_rows.
@@ -63,6 +63,8 @@ class StageCase {
   const std::string& place() const { return place_; }
   const StageRun& run() const { return run_; }
   bool attends() const;  // prefill or paged
+  // Verdicts say which rows are wrong: of attention, under replay of merges and partial results too.
+  bool by_rows() const;
   void read_new_keys(std::vector<uint8_t> dense) { given_.dense = std::move(dense); }
   StageVerdict judge(const Reading&) const;
 
@@ -84,6 +86,7 @@ class StageCase {
  private:
   StageVerdict judge_attention(Reading&, const Problem&) const;
   StageVerdict judge_others(Reading&, const Problem&) const;
+  StageVerdict judge_replayed_rows(const Reading&, const Problem&) const;
   Inputs inputs_of(const Reading&, const Problem&) const;
 
   // Lengths of a captured call are what memory holds; the host's say for which ones it was captured.

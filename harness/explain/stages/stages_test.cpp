@@ -168,6 +168,19 @@ TEST(ExplainSteps, NameWhatACapturedCallKept) {
   EXPECT_THAT(explanation_text(x, 5, false), HasSubstr("own inputs, when it is captured and replayed"));
   const StepExplanation again = step_explanation(explanation_json(x));
   EXPECT_EQ(explanation_json(again), explanation_json(x));
+  // Partial results of a decode, judged row by row; rows of padding, behind a list that was kept; what held
+  // no numbers when the call was captured.
+  x = explained(decodes, "stale_decodes", kCaptures);
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "captured_lengths");
+  x = explained("step h=4/2 d=64 page=4 threshold=4 batch=2q4s30_2q4s9 seed=2", "stale_starts", kCaptures);
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "captured_starts");
+  x = explained("step h=4/2 d=64 page=4 threshold=6 mask=tree sinks=on batch=2q6s30_2q6s13 seed=3",
+                "drawn_stale_parts", kCaptures);
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "captured_values");
+  EXPECT_TRUE(x.sure());
   // The pipeline gives a right stage what the capture gave.
   x = explained(decodes, "given_stale_q", kCaptures);
   EXPECT_EQ(x.where(), "replay wiring attend");

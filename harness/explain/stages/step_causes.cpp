@@ -124,7 +124,7 @@ constexpr StepCause kStepCauses[] = {
     {"other_operand", "an operand is another one than the step's"},
 };
 
-constexpr double kNumberless = 0.96;
+constexpr double kNumberless = 0.96;  // of attention
 
 template <class Fits>
 bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const Fits& fits) {
@@ -177,6 +177,8 @@ std::string name_of_difference(const std::vector<int32_t>& given, const std::vec
 std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict& nothing,
                                          const std::vector<Misreading>& further) {
   std::vector<StepRanked> list;
+  const bool by_rows =
+      std::find(nothing.bad_rows.begin(), nothing.bad_rows.end(), 1) != nothing.bad_rows.end();
   std::vector<Misreading> all = further;
   for (Misreading& m : misreadings(c)) all.push_back(std::move(m));
   for (const Misreading& m : all) {
@@ -191,7 +193,7 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
       continue;
     }
     if ((!v.judged && !v.numberless) || v.uncounted) continue;
-    if (c.attends()) {
+    if (by_rows && !v.bad_rows.empty()) {
       int64_t left = 0, known = 0;
       for (size_t i = 0; i < nothing.bad_rows.size(); ++i) {
         if (i < v.open_rows.size() && v.open_rows[i] != 0) continue;
@@ -210,7 +212,7 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
             r.explained,
             0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
       // Any number of readings lead to memory that holds none.
-      if (v.numberless) r.explained = std::min(r.explained, kNumberless);
+      if (v.numberless) r.explained = std::min(r.explained, c.attends() ? kNumberless : kNumberlessRows);
     } else {
       // A write that stays wrong was not looked at for what it touched: rows that this reading has not are
       // not explained.

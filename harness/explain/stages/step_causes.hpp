@@ -35,6 +35,9 @@ struct StepRanked {
   int64_t spoilt = 0;    // rows that are right and would not be: it holds in a part of the case
   std::string meaning;   // of causes of the families
 };
+// At most, of what a reading explains that leads to numberless memory in other ops than attention: not said
+// before a call on the same bytes is right.
+inline constexpr double kNumberlessRows = 0.85;
 // What it is called that an operand is as it was at capture.
 const char* kept_cause(Operand);
 // What a captured call may have kept: whatever differs from what stood there at capture, or in the replay

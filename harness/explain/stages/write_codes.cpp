@@ -155,6 +155,19 @@ std::vector<StepRanked> write_scales(const WriteLook& w) {
   const auto scaled = [&](double by) {
     return [=](bool v, int64_t row, int32_t h) { return own(v, row, h) / code(v) * by; };
   };
+  // The rows of a row's request, in order.
+  const auto rows_beside = [&](int64_t row) {
+    int64_t begin = row, end = row + 1;
+    while (begin > 0 && w.request_of(begin - 1) == w.request_of(row)) --begin;
+    while (end < w.rows() && w.request_of(end) == w.request_of(row)) ++end;
+    return std::pair{begin, end};
+  };
+  const auto of_row = [&](const char* cause, const char* how, auto from) {
+    return Rule{cause, how, [&, from](bool v, int64_t row, int32_t h) {
+                  const auto [begin, end] = rows_beside(row);
+                  return own(v, from(row, begin, end), h) / code(v);
+                }};
+  };
   const std::vector<Rule> rules = {
       {"scale_of_one", "a token's scale is that of the largest of its heads",
        [&](bool v, int64_t row, int32_t) {
@@ -177,6 +190,23 @@ std::vector<StepRanked> write_scales(const WriteLook& w) {
        [&](bool v, int64_t row, int32_t h) { return own(v, row, (h + 1) % w.heads()) / code(v); }},
       {"scale_other", "a scale of the row before",
        [&](bool v, int64_t row, int32_t h) { return own(v, std::max<int64_t>(0, row - 1), h) / code(v); }},
+      of_row("scale_other", "a scale of the row before, of a request's first its own",
+             [](int64_t row, int64_t begin, int64_t) { return std::max(begin, row - 1); }),
+      of_row("scale_other", "a scale of the next row, of a request's last its own",
+             [](int64_t row, int64_t, int64_t end) { return std::min(end - 1, row + 1); }),
+      of_row("scale_other", "a scale of the request's rows backwards",
+             [](int64_t row, int64_t begin, int64_t end) { return begin + end - 1 - row; }),
+      of_row("scale_of_one", "a head's scale is that of its request's first row",
+             [](int64_t, int64_t begin, int64_t) { return begin; }),
+      of_row("scale_of_one", "a head's scale is that of its request's last row",
+             [](int64_t, int64_t, int64_t end) { return end - 1; }),
+      {"scale_of_one", "a head's scale is that of the largest of its request's rows",
+       [&](bool v, int64_t row, int32_t h) {
+         const auto [begin, end] = rows_beside(row);
+         double most = 0;
+         for (int64_t n = begin; n < end; ++n) most = std::max(most, own(v, n, h));
+         return most / code(v);
+       }},
       {"scale_other", "a scale of the first half of the dimensions",
        [&](bool v, int64_t row, int32_t h) {
          return largest(v, row, h, 0, w.dims(v) / 2, magnitude) / code(v);

@@ -139,12 +139,19 @@ class WritePatterns {
     for (const WriteElement& e : all_.wrong) ++bad[{e.v, e.row}];
     int64_t others = 0, moved = 0, either = 0, lost = 0;
     std::string how_other, how_moved;
+    // Slots by the row that they hold. A row is written to one slot: what lies in two was read twice.
+    std::map<std::pair<bool, int64_t>, int64_t> stands;
+    for (const bool v : w_.sides())
+      for (int64_t n = 0; n < w_.rows(); ++n)
+        if (w_.slot(n) >= 0 && bad.count({v, n}) == 0) ++stands[{v, n}];
+    bool twice = false;
     for (const auto& [at, count] : bad) {
       const auto [v, row] = at;
       bool other = false, found = false;
       for (int64_t n = 0; n < w_.rows() && !other; ++n)
         if (n != row && lies(v, n, w_.slot(row), v)) {
           others += count, other = true;
+          twice = twice || ++stands[{v, n}] > 1;
           if (how_other.empty())
             how_other = fmt::format("the slot of row {} holds row {}{}", row, n,
                                     w_.request_of(n) < 0 ? ", which is padding" : "");
@@ -164,10 +171,10 @@ class WritePatterns {
       lost += !other && !found && w_.kept(v, row, 0, 0) ? count : 0;
     }
     in_first_page();
-    put("slots_shifted", how_other, share(others));
+    put(twice ? "rows_shifted" : "slots_shifted", how_other, share(others));
     put("slots_shifted", how_moved, share(moved));
     // What several rows were written to holds the last of them.
-    if (2 * either > static_cast<int64_t>(all_.wrong.size()))
+    if (!twice && 2 * either > static_cast<int64_t>(all_.wrong.size()))
       put("slots_shifted", how_moved.empty() ? how_other : how_moved, share(either + lost));
   }
 

@@ -12,6 +12,7 @@
 #include "harness/abi/assay_fault.h"
 #include "harness/check/testing/fault_library.hpp"
 #include "harness/explain/testing/engine_faults.hpp"
+#include "harness/explain/testing/engine_operands.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
 
@@ -19,25 +20,10 @@ namespace planted_engine {
 namespace {
 
 using namespace assay_kernels;
+using namespace engine_operands;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int32_t kPartKeys = 32;
-
-template <class... Index>
-int64_t offset(const assay_tensor& t, Index... index) {
-  int64_t sum = 0;
-  int axis = 0;
-  ((sum += int64_t{index} * t.stride[axis++]), ...);
-  return sum;
-}
-template <class... Index>
-float real(const assay_tensor& t, Index... index) {
-  return load_element(static_cast<const unsigned char*>(t.data), offset(t, index...), t.format);
-}
-template <class... Index>
-int32_t whole(const assay_tensor& t, Index... index) {
-  return static_cast<const int32_t*>(t.data)[offset(t, index...)];
-}
 
 struct Part {
   std::vector<double> o;
