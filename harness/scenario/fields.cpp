@@ -249,7 +249,7 @@ std::vector<Field> make_fields() {
          append_count(out, s.window_right);
        },
        [](const Scenario& s) { return s.window_left == -1 && s.window_right == -1; }},
-      {"chunk", "TOKENS", "0", "Local attention in chunks of this many tokens; 0 is off.",
+      {"chunk", "TOKENS", "0", "Local attention in chunks of this many tokens, with mask=causal; 0 is off.",
        "0 or a token count",
        [](Slice v, Scenario& s) { s.chunk = static_cast<int32_t>(parse_count(v, "chunk", 0, kMaxTokens)); },
        [](const Scenario& s, std::string& out) { append_count(out, s.chunk); },
@@ -292,7 +292,11 @@ std::vector<Field> make_fields() {
        },
        [](const Scenario& s) { return s.softmax_scale == 0; }},
       {"batch", "GROUPS | uniform(...) | zipf(...) | trace(...)", "required",
-       "The requests and their lengths, see batch.hpp.",
+       "The requests and their lengths: groups in this order, COUNTqQ[sS][pP] joined by _, of COUNT requests "
+       "with "
+       "Q new tokens each, S visible ones (the new among them; as many where s is left out) and their first "
+       "P "
+       "shared. Or lengths drawn from LOW:HIGH, or a step of a trace.",
        "64q1s4k_2q512s2k, uniform(n=64,q=1,s=1k:8k), zipf(n=64,q=1,s=128:32k,a=1.2), "
        "trace(FILE,step=500,tokens=8192,seqs=256,rate=1,draft=0)",
        [](Slice v, Scenario& s) { s.batch = read_batch(v); },

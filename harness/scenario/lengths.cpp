@@ -168,6 +168,11 @@ std::string find_trace(const std::string& file) {
   const std::vector<std::string> folders = trace_folders();
   const std::string path = search(file, folders);
   if (!path.empty()) return path;
+  std::error_code error;
+  if (std::filesystem::exists(file, error))
+    throw InputError({file}, std::filesystem::is_directory(file, error)
+                                 ? "is a folder; a trace file is expected"
+                                 : "is no plain file; a trace file is expected");
   throw InputError(
       {file}, fmt::format("no such trace file; looked in {} (folders of ASSAY_TRACE_PATH are searched too)",
                           fmt::join(folders, ", ")));

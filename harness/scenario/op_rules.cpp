@@ -30,18 +30,6 @@ bool no_foreign_fields(const Scenario& s) {
   });
 }
 
-// A step that a group of ranks runs (harness/run/rank_group.hpp), one of a single rank too.
-bool is_for_group(const Scenario& s) {
-  const Op& op = op_of(s.op);
-  return op.attends_rows && takes(op, "ranks") && (s.ranks > 1 || s.interleave > 1);
-}
-
-// As the line has it: "ranks=2", "the ranks of interleave=16".
-std::string group_text(const Scenario& s) {
-  return s.ranks > 1 ? fmt::format("ranks={}", s.ranks)
-                     : fmt::format("the ranks of interleave={}", s.interleave);
-}
-
 std::string ops_with(Operand operand) {
   std::string names;
   for (const Op* op : all_ops())
@@ -63,9 +51,14 @@ std::vector<Rule> op_rules() {
        [](const Scenario& s) { return op_of(s.op).whole_context || no_foreign_fields(s); },
        [](const Scenario& s) {
          const Op& op = op_of(s.op);
-         return fmt::format("{} belong to attention; leave them out of {}",
-                            op.foreign_fields.empty() ? "masks, biases and relations" : op.foreign_fields,
-                            op.name);
+         std::string given;
+         for (const std::string_view name : kAttentionFields) {
+           const int index = field_index(name);
+           if ((fields_of(op) & field_bit(index)) == 0 && !fields()[static_cast<size_t>(index)].is_default(s))
+             given += fmt::format("{}{}=", given.empty() ? "" : ", ", name);
+         }
+         return fmt::format("{} belong to attention, not to {} ({}); leave them out", given, op.name,
+                            op.foreign_fields.empty() ? "masks, biases and relations" : op.foreign_fields);
        }},
       {"op_masks",
        {"op", "mask", "positions"},
@@ -140,42 +133,6 @@ std::vector<Rule> op_rules() {
          return takes(op, "pad") ? fmt::format("pad={}: 0 rows or more are padded", s.padded_rows)
                                  : fmt::format("{} has no padded rows or lists; leave out pad=", op.name);
        }},
-      {"latent_sources",
-       {"op", "sources", "layout", "d"},
-       [](const Scenario& s) {
-         return !s.split_latent || (takes(op_of(s.op), "sources") && s.head_dim_v < s.head_dim_qk &&
-                                    (op_of(s.op).attends_rows || s.layout == ASSAY_LAYOUT_MLA));
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "sources=2 are the latent and the rope part of a row of cache_write layout=mla or of a step; {} "
-             "of "
-             "layout={} d={}/{} has no two parts",
-             op_of(s.op).name, name_of(layout_names(), s.layout), s.head_dim_qk, s.head_dim_v);
-       }},
-      {"sources_mask",
-       {"op", "sources", "mask"},
-       [](const Scenario& s) {
-         return !s.split_latent || (s.mask != ASSAY_MASK_CROSS && s.mask != ASSAY_MASK_FULL);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "sources=2 are parts of a decoder's new rows, not of an encoder's; take sources=1, "
-             "or mask=causal or tree instead of {}",
-             name_of(mask_names(), s.mask));
-       }},
-      {"shared_rope",
-       {"op", "sources", "layout", "input"},
-       [](const Scenario& s) {
-         return !s.split_latent || s.layout == ASSAY_LAYOUT_MLA || !answer_is_known(s.recipe);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "input={} knows the answer for keys of each head, and sources=2 gives unfolded heads one rope "
-             "part; "
-             "take another input, or layout=mla",
-             name_of(kRecipeNames, static_cast<int32_t>(s.recipe)));
-       }},
       {"layers",
        {"op", "layers", "storage", "layout"},
        [](const Scenario& s) {
@@ -185,10 +142,12 @@ std::vector<Rule> op_rules() {
        [](const Scenario& s) {
          if (!takes(op_of(s.op), "layers"))
            return fmt::format("{} has no paged cache of several layers; leave out layers=", op_of(s.op).name);
+         const bool apart = s.storage != Storage::kInterleaved;
+         const bool other = s.layout != ASSAY_LAYOUT_NHD && s.layout != ASSAY_LAYOUT_HND;
          return fmt::format(
-             "layers={} lie between each other in a cache of storage=interleaved and layout=nhd or hnd; "
-             "write those, or leave out layers=",
-             s.layers);
+             "layers={} lie between each other in some caches; write {}{}{}, or leave out layers=", s.layers,
+             apart ? "storage=interleaved" : "", apart && other ? " and " : "",
+             other ? "layout=nhd or layout=hnd" : "");
        }},
       {"computed_scales_of_channels",
        {"op", "scales", "q", "input"},
@@ -199,9 +158,11 @@ std::vector<Rule> op_rules() {
        [](const Scenario& s) {
          if (!takes(op_of(s.op), "scales"))
            return fmt::format("scales=computed is of quantize_int8; leave it out of {}", op_of(s.op).name);
+         if (s.q.scale != ASSAY_SCALE_CHANNEL)
+           return std::string("scales=computed are those of channels; write q=int8:channel, or fp8");
          return std::string(
-             "scales=computed are those of channels; write q=int8:channel (or fp8), and another input than "
-             "exact, whose ties need given scales");
+             "scales=computed come from the values, and the ties of input=exact need given ones; "
+             "take another input");
        }},
       {"metadata_chunk",
        {"op", "chunk", "page"},
@@ -214,103 +175,6 @@ std::vector<Rule> op_rules() {
              "chunk={} is no multiple of page={}: a chunk begins with a page, and another chunk "
              "would be another mask",
              s.chunk, s.page_size);
-       }},
-      {"encoder",
-       {"op", "encoder", "table", "mask", "batch"},
-       [](const Scenario& s) {
-         return s.encoder_tokens == 0 ||
-                (takes(op_of(s.op), "encoder") && s.table != ASSAY_TABLE_CSR && s.mask != ASSAY_MASK_CROSS &&
-                 s.encoder_tokens <= kMaxTokens - extent_of(s.batch).max_kv);
-       },
-       [](const Scenario& s) {
-         if (!takes(op_of(s.op), "encoder"))
-           return fmt::format("encoder={} is of step and decode_metadata; leave it out of {}",
-                              s.encoder_tokens, op_of(s.op).name);
-         if (s.mask == ASSAY_MASK_CROSS)
-           return std::string(
-               "mask=cross attends to the encoder itself, whose tokens are s; encoder= is of the layers that "
-               "attend behind it: leave it out");
-         return fmt::format(
-             "encoder={}: the encoder's tokens stand before the request's own in a row of the table; take "
-             "table=block or token, and {} tokens at most together",
-             s.encoder_tokens, kMaxTokens);
-       }},
-      {"full_pool",
-       {"op", "pool"},
-       [](const Scenario& s) { return !s.full_pool || takes(op_of(s.op), "pool"); },
-       [](const Scenario& s) {
-         return fmt::format("pool=full is of step and local_batches; leave it out of {}", op_of(s.op).name);
-       }},
-      {"encoder_step",
-       {"op", "mask", "write", "batch", "prefix"},
-       [](const Scenario& s) {
-         const Op& op = op_of(s.op);
-         if (s.mask != ASSAY_MASK_FULL || op.whole_context || !takes(op, "write")) return true;
-         const std::vector<BatchGroup>& groups = s.batch.groups;
-         return s.no_write && s.prefix_tokens == 0 && s.batch.kind == BatchSpec::Kind::kMix &&
-                std::all_of(groups.begin(), groups.end(),
-                            [](const BatchGroup& g) { return g.q_len == g.kv_len && g.shared == 0; });
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "mask=full of {} are the rows of an encoder, which see each other and are kept in no cache; "
-             "write write=off and groups without s, such as batch=2q9",
-             op_of(s.op).name);
-       }},
-      {"cross_distances",
-       {"op", "mask", "window", "alibi", "prefix"},
-       [](const Scenario& s) {
-         return s.mask != ASSAY_MASK_CROSS || op_of(s.op).whole_context ||
-                (s.window_left < 0 && s.window_right < 0 && s.alibi == ASSAY_ALIBI_NONE &&
-                 s.prefix_tokens == 0);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "mask=cross of {} attends to all tokens of an encoder, to which rows have no distance; take "
-             "window=-1, alibi=none and no prefix=",
-             op_of(s.op).name);
-       }},
-      {"ranks_heads",
-       {"op", "ranks", "h"},
-       [](const Scenario& s) {
-         const Op& op = op_of(s.op);
-         return !op.attends_rows || !takes(op, "ranks") || (s.ranks > 0 && s.heads_q % s.ranks == 0);
-       },
-       [](const Scenario& s) {
-         std::string list;
-         for (int32_t n = 1; n <= s.heads_q; ++n)
-           if (s.heads_q % n == 0) list += (list.empty() ? "" : ", ") + std::to_string(n);
-         return fmt::format("ranks={}: ranks share the {} heads of Q evenly; take {}", s.ranks, s.heads_q,
-                            list);
-       }},
-      {"ranks_cache",
-       {"op", "ranks", "interleave", "layout", "mask", "q", "kv", "write", "encoder", "pool", "sources"},
-       [](const Scenario& s) {
-         if (!is_for_group(s)) return true;
-         const auto whole = [](const Quantization& q) { return q.scale != ASSAY_SCALE_TOKEN_HEAD; };
-         return !s.no_write && !s.split_latent && s.encoder_tokens == 0 && !s.full_pool &&
-                s.layout != ASSAY_LAYOUT_MLA && s.mask == ASSAY_MASK_CAUSAL &&
-                s.q.scale == ASSAY_SCALE_NONE && whole(s.k) && whole(s.v);
-       },
-       [](const Scenario& s) {
-         return fmt::format(
-             "{} share causal attention over heads of K and V; leave out other masks, layout=mla, "
-             "write=off, encoder=, pool=, sources=2, scales of q= and token_head of kv=, or take ranks=1 "
-             "interleave=1",
-             group_text(s));
-       }},
-      {"ranks_batch",
-       {"op", "ranks", "interleave", "batch"},
-       [](const Scenario& s) {
-         // Local slots of what comes behind a shared prefix would lie in its pages.
-         const auto& groups = s.batch.groups;
-         return !is_for_group(s) ||
-                (s.batch.kind != BatchSpec::Kind::kTrace &&
-                 std::all_of(groups.begin(), groups.end(), [](auto& g) { return g.shared == 0; }));
-       },
-       [](const Scenario& s) {
-         return fmt::format("{} share keys of requests with pages of their own; leave out p and trace()",
-                            group_text(s));
        }},
       {"block_q",
        {"op", "q"},

@@ -21,6 +21,11 @@ bool some_group(const Scenario& s, const Holds& holds) {
          std::any_of(s.batch.groups.begin(), s.batch.groups.end(), holds);
 }
 
+// Nothing of the line looks at where rows and keys stand, but for the mask.
+bool positions_alike(const Scenario& s) {
+  return s.window_left < 0 && s.window_right < 0 && s.chunk == 0 && s.alibi == ASSAY_ALIBI_NONE;
+}
+
 bool several_requests(const Scenario& s) {
   int64_t count = 0;
   switch (s.batch.kind) {
@@ -45,34 +50,37 @@ std::vector<Rule> relation_rules() {
        [](const Scenario& s) {
          return !has(s, kRelatePages) || (op_of(s.op).whole_context && op_of(s.op).has_cache);
        },
-       [](const Scenario&) {
-         return std::string(
-             "relate=pages places physical pages elsewhere, and prefill has none; start the line "
-             "with paged");
+       [](const Scenario& s) {
+         return fmt::format(
+             "relate=pages places physical pages elsewhere, and {} reads none for this; start the line with "
+             "paged",
+             op_of(s.op).name);
        }},
       {"relate_batch",
        {"relate", "batch"},
        [](const Scenario& s) { return !has(s, kRelateOrder | kRelateAlone) || several_requests(s); },
-       [](const Scenario&) {
-         return std::string(
-             "relate=order and relate=alone compare batches, and this one has a single request; "
-             "give batch= two or more");
+       [](const Scenario& s) {
+         return fmt::format(
+             "relate={} compares batches, and this one has a single request; give batch= two or "
+             "more",
+             has(s, kRelateOrder) ? "order" : "alone");
        }},
       {"relate_split",
        {"relate", "mask", "window", "chunk", "alibi", "batch"},
        [](const Scenario& s) {
          return !has(s, kRelateSplit) ||
-                (s.window_left < 0 && s.window_right < 0 && s.chunk == 0 && s.alibi == ASSAY_ALIBI_NONE &&
-                 some_group(s, [&](const BatchGroup& g) {
+                (positions_alike(s) && some_group(s, [&](const BatchGroup& g) {
                    const bool any_cut = s.mask == ASSAY_MASK_FULL || s.mask == ASSAY_MASK_CROSS;
                    return g.q_len > 0 && g.kv_len >= 2 && (any_cut || g.kv_len > g.q_len);
                  }));
        },
-       [](const Scenario&) {
-         return std::string(
-             "relate=split reads the front of the context in a call of its own, where positions "
-             "are others; it needs no window, chunk or alibi, and a request with new tokens (q) "
-             "behind a context (s larger than q)");
+       [](const Scenario& s) {
+         const char* what = "relate=split reads the front of the context in a call of its own";
+         if (!positions_alike(s))
+           return fmt::format("{}, where positions are others; {} about positions: leave that out", what,
+                              given_fields(s, {"window", "chunk", "alibi"}));
+         return fmt::format("{}; it needs a request with new tokens (q) behind a context (s larger than q)",
+                            what);
        }},
       {"relate_positions",
        {"relate", "first", "positions"},
@@ -80,11 +88,15 @@ std::vector<Rule> relation_rules() {
          return !(has(s, kRelateSplit) && s.first_key != kNoPositions) &&
                 !(has(s, kRelateSplit | kRelateChunked | kRelateWindow) && s.positions != kNoPositions);
        },
-       [](const Scenario&) {
-         return std::string(
-             "relate=split, chunked and window rest on rows that stand at the last keys, split on keys from "
-             "0 "
-             "too; leave out positions= (and first=) or take other relations");
+       [](const Scenario& s) {
+         if (has(s, kRelateSplit) && s.first_key != kNoPositions)
+           return std::string("relate=split rests on keys from 0; leave out first= or take another relation");
+         return fmt::format(
+             "relate={} rests on rows that stand at the last keys; leave out positions= or take another "
+             "relation",
+             has(s, kRelateSplit)     ? "split"
+             : has(s, kRelateChunked) ? "chunked"
+                                      : "window");
        }},
       {"relate_chunked",
        {"relate", "mask", "batch"},
@@ -93,20 +105,21 @@ std::vector<Rule> relation_rules() {
                 (s.mask == ASSAY_MASK_CAUSAL &&
                  some_group(s, [](const BatchGroup& g) { return g.q_len >= 2 && g.kv_len > 0; }));
        },
-       [](const Scenario&) {
-         return std::string(
-             "relate=chunked gives early rows before later keys exist; it needs mask=causal and a "
-             "request with two or more new tokens (q)");
+       [](const Scenario& s) {
+         return fmt::format(
+             "relate=chunked gives early rows before later keys exist; it needs {}",
+             s.mask != ASSAY_MASK_CAUSAL ? "mask=causal" : "a request with two or more new tokens (q)");
        }},
       {"relate_window",
        {"relate", "window", "chunk"},
        [](const Scenario& s) {
          return !has(s, kRelateWindow) || (s.window_left < 0 && s.window_right < 0 && s.chunk == 0);
        },
-       [](const Scenario&) {
-         return std::string(
-             "relate=window compares no window with one that hides nothing; leave out window= and "
-             "chunk=");
+       [](const Scenario& s) {
+         return fmt::format(
+             "relate=window compares no window with one that hides nothing; {} in the way: leave "
+             "that out",
+             given_fields(s, {"window", "chunk"}));
        }},
       {"relate_sink",
        {"relate", "sinks"},

@@ -8,8 +8,9 @@
 
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
-#include "harness/problem/paged_cache.hpp"
 #include "harness/scenario/extent.hpp"
+#include "harness/scenario/field_names.hpp"
+#include "harness/scenario/fields.hpp"
 #include "harness/scenario/limits.hpp"
 #include "harness/scenario/rule_tables.hpp"
 #include "harness/scenario/scenario.hpp"
@@ -18,10 +19,6 @@ namespace assay {
 namespace {
 
 bool paged(const Scenario& s) { return op_of(s.op).has_cache; }
-bool has_table(const Scenario& s) { return find_operand(op_of(s.op), Operand::kBlockTable) != nullptr; }
-bool packed_layout(const Scenario& s) {
-  return s.layout == ASSAY_LAYOUT_X || s.layout == ASSAY_LAYOUT_SHUFFLED;
-}
 
 // True when `holds` is true of every group of a written mix. Drawn lengths obey the rules by
 // construction (kv_len >= q_len, no shared prefixes) or come from a trace.
@@ -48,353 +45,271 @@ int64_t last_position(const Scenario& s) {
 bool in_range(int64_t value, int64_t low, int64_t high) { return value >= low && value <= high; }
 bool magnitude(double value) { return value >= kMinMagnitude && value <= kMaxMagnitude; }
 
-std::string format_pair(const Scenario& s) {
-  return fmt::format("{}/{}", name_of(format_names(), s.k.format), name_of(format_names(), s.v.format));
+std::vector<Rule> shape_rules() {
+  return {
+      {"heads",
+       {"h"},
+       [](const Scenario& s) {
+         return in_range(s.heads_q, 1, kMaxHeads) && in_range(s.heads_kv, 1, kMaxHeads) &&
+                s.heads_q % s.heads_kv == 0;
+       },
+       [](const Scenario& s) {
+         if (!in_range(s.heads_q, 1, kMaxHeads) || !in_range(s.heads_kv, 1, kMaxHeads))
+           return fmt::format("h={}/{} is out of range; accepted are 1 to {} heads", s.heads_q, s.heads_kv,
+                              kMaxHeads);
+         return fmt::format(
+             "{} query heads cannot share {} KV heads evenly; make Q a multiple of KV, e.g. h={}/{}",
+             s.heads_q, s.heads_kv, s.heads_kv * 4, s.heads_kv);
+       }},
+      {"head_dims",
+       {"d"},
+       [](const Scenario& s) {
+         return in_range(s.head_dim_qk, 1, kMaxHeadDim) && in_range(s.head_dim_v, 1, kMaxHeadDim);
+       },
+       [](const Scenario& s) {
+         return fmt::format("head dimensions are {} and {}; accepted are 1 to {}", s.head_dim_qk,
+                            s.head_dim_v, kMaxHeadDim);
+       }},
+      {"formats",
+       {"q", "kv", "out"},
+       [](const Scenario& s) {
+         return quantization_valid(s.q) && quantization_valid(s.k) && quantization_valid(s.v) &&
+                (s.o_format == ASSAY_FP32 || format_is_float16(s.o_format));
+       },
+       [](const Scenario&) {
+         return std::string("a quantised format needs a scale and no other has one; O is fp32, bf16 or fp16");
+       }},
+      {"cache_fields",
+       {"op", "page", "blocks", "layout", "storage", "table", "index"},
+       [](const Scenario& s) {
+         const Scenario d;
+         const bool page = s.page_size == d.page_size || takes(op_of(s.op), "page");
+         return paged(s) || (page && s.min_blocks == 0 && s.layout == d.layout && s.storage == d.storage &&
+                             s.table == d.table && !s.swa_index);
+       },
+       [](const Scenario& s) {
+         std::string given = takes(op_of(s.op), "page")
+                                 ? given_fields(s, {"blocks", "layout", "storage", "table", "index"})
+                                 : given_fields(s, {"page", "blocks", "layout", "storage", "table", "index"});
+         return fmt::format("{} of a paged cache, which {} has not; leave that out", given,
+                            name_of(op_names(), s.op));
+       }},
+      {"page_size",
+       {"page"},
+       [](const Scenario& s) { return in_range(s.page_size, 1, kMaxPageSize); },
+       [](const Scenario& s) {
+         return fmt::format("a page of {} tokens is out of range; accepted are 1 to {}", s.page_size,
+                            kMaxPageSize);
+       }},
+  };
+}
+
+// Masks, positions and lengths.
+std::vector<Rule> batch_rules() {
+  return {
+      {"window",
+       {"window"},
+       [](const Scenario& s) { return s.window_left >= -1 && s.window_right >= -1; },
+       [](const Scenario& s) {
+         return fmt::format("window {}/{} is out of range; a side is -1 (unlimited) or a token count",
+                            s.window_left, s.window_right);
+       }},
+      {"chunk",
+       {"chunk", "mask"},
+       [](const Scenario& s) { return s.chunk == 0 || (s.chunk > 0 && s.mask == ASSAY_MASK_CAUSAL); },
+       [](const Scenario& s) {
+         if (s.chunk < 0) return fmt::format("chunk={} is out of range; it is 0 or a token count", s.chunk);
+         return fmt::format(
+             "chunk={} is local attention, which is causal; write mask=causal, or leave chunk= out", s.chunk);
+       }},
+      {"positions",
+       {"first", "positions", "op", "mask", "input", "index"},
+       [](const Scenario& s) {
+         if (s.first_key == kNoPositions && s.positions == kNoPositions) return true;
+         return op_of(s.op).attends_rows && !answer_is_known(s.recipe) && !s.swa_index &&
+                (s.positions != kDepthPositions || s.mask == ASSAY_MASK_TREE) &&
+                (s.mask != ASSAY_MASK_TREE || s.positions < 0);
+       },
+       [](const Scenario& s) {
+         if (s.positions == kDepthPositions && s.mask != ASSAY_MASK_TREE)
+           return std::string("positions=depth is the depth in a draft tree; write mask=tree");
+         if (s.mask == ASSAY_MASK_TREE && s.positions >= 0)
+           return std::string("the drafts of a tree stand behind its context; take positions=depth or drawn");
+         const std::string moved = given_fields(s, {"first", "positions"});
+         if (!op_of(s.op).attends_rows)
+           return fmt::format("{} of what a mask sees, and {} has no mask; leave that out", moved,
+                              op_of(s.op).name);
+         if (s.swa_index)
+           return fmt::format(
+               "{} of what a mask sees, and a cache of index=swa holds what rows at the last keys see; "
+               "write "
+               "index=full",
+               moved);
+         return fmt::format(
+             "{} of what a mask sees, and the answer of input={} counts keys from 0; take an input other "
+             "than exact, incidence and dyadic",
+             moved, name_of(kRecipeNames, static_cast<int32_t>(s.recipe)));
+       }},
+      {"positions_end",
+       {"first", "positions", "batch"},
+       [](const Scenario& s) { return last_position(s) <= kMaxTokens; },
+       [](const Scenario& s) {
+         return fmt::format(
+             "first= or positions= puts the end of the longest request at {}; positions go up to {}, so "
+             "make "
+             "them smaller",
+             last_position(s), kMaxTokens);
+       }},
+      {"magnitudes",
+       {"cap", "scale"},
+       [](const Scenario& s) {
+         return (s.softcap == 0 || magnitude(s.softcap)) &&
+                (s.softmax_scale == 0 || magnitude(s.softmax_scale));
+       },
+       [](const Scenario& s) {
+         const bool cap = s.softcap != 0 && !magnitude(s.softcap);
+         return fmt::format("{}={} is out of range; accepted are {} to {}", cap ? "cap" : "scale",
+                            cap ? s.softcap : s.softmax_scale, kMinMagnitude, kMaxMagnitude);
+       }},
+      {"batch_given",
+       {"batch"},
+       [](const Scenario& s) { return s.batch.kind != BatchSpec::Kind::kMix || !s.batch.groups.empty(); },
+       [](const Scenario&) { return std::string("batch= is required, e.g. batch=64q1s4k_2q512s2k"); }},
+      {"batch_lengths",
+       {"batch"},
+       [](const Scenario& s) {
+         return every_group(s, [](const BatchGroup& g) {
+           return g.count >= 1 && g.q_len >= 0 && g.kv_len >= 0 && in_range(g.shared, 0, g.kv_len);
+         });
+       },
+       [](const Scenario& s) {
+         if (!every_group(s, [](const BatchGroup& g) { return in_range(g.shared, 0, g.kv_len); }))
+           return std::string(
+               "a shared prefix (p) is longer than the visible tokens (s) of its group; make p at most s");
+         return std::string("a group has 1 request or more, and lengths of 0 or more");
+       }},
+      {"shared_prefix",
+       {"batch", "op"},
+       [](const Scenario& s) {
+         return op_of(s.op).shares_pages || every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         const OperandUse* cache = find_operand(op, Operand::kK);
+         const bool writes = cache != nullptr && cache->role != Role::kIn;
+         const char* twice = writes ? ", or slots would be written twice" : "";
+         return fmt::format(
+             "a shared prefix (p) means pages that several requests read; {}; leave out p or start the "
+             "line "
+             "with paged",
+             op.has_cache ? fmt::format("every request of {} has pages of its own{}", op.name, twice)
+                          : fmt::format("{} has no pages", op.name));
+       }},
+      {"shared_context",
+       {"op", "batch", "mask", "drafted"},
+       [](const Scenario& s) {
+         const OperandUse* cache = find_operand(op_of(s.op), Operand::kK);
+         if (cache == nullptr || cache->role != Role::kInOut || !op_of(s.op).attends_rows) return true;
+         return every_group(s, [&](const BatchGroup& g) {
+           return g.shared == 0 ||
+                  (s.mask != ASSAY_MASK_CROSS && g.shared <= g.kv_len - int64_t{g.q_len} * (s.drafted + 1));
+         });
+       },
+       [](const Scenario& s) {
+         if (s.mask == ASSAY_MASK_CROSS)
+           return fmt::format("every request of {} mask=cross has an encoder of its own; leave out p",
+                              op_of(s.op).name);
+         return fmt::format(
+             "a shared prefix (p) of {} ends before the new tokens, whose slots would be written twice; "
+             "make p at "
+             "most s - {}",
+             op_of(s.op).name, s.drafted > 0 ? fmt::format("{} q", s.drafted + 1) : std::string("q"));
+       }},
+      {"prefix_in_common",
+       {"op", "prefix", "batch"},
+       [](const Scenario& s) {
+         if (s.prefix_tokens == 0 || !op_of(s.op).attends_rows) return true;
+         const std::vector<BatchGroup>& groups = s.batch.groups;
+         return s.batch.kind == BatchSpec::Kind::kMix && groups.size() == 1 &&
+                (groups[0].count == 1 || groups[0].shared >= s.prefix_tokens);
+       },
+       [](const Scenario& s) {
+         const bool one = s.batch.kind == BatchSpec::Kind::kMix && s.batch.groups.size() == 1;
+         return fmt::format(
+             "prefix={0}: all requests have these tokens in common; {2} p{0} or more, such as 8q1s{1}p{0}",
+             s.prefix_tokens, 2 * int64_t{s.prefix_tokens}, one ? "give the group" : "write one group with");
+       }},
+      {"drafted_tree",
+       {"op", "mask", "drafted", "tree"},
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         return s.drafted == 0 ||
+                (takes(op, "drafted") && !s.flat_tree && (s.mask == ASSAY_MASK_TREE || is_about_trees(op)));
+       },
+       [](const Scenario& s) {
+         const Op& op = op_of(s.op);
+         const char* what = "are draft steps of several branches before this one";
+         if (!takes(op, "drafted"))
+           return fmt::format("drafted={} {}, of step, tree_tables and swa_tree_table; leave it out of {}",
+                              s.drafted, what, op.name);
+         return fmt::format("drafted={} {}; write {}", s.drafted, what,
+                            s.flat_tree ? "tree=compact" : "mask=tree");
+       }},
+      {"no_write",
+       {"op", "write"},
+       [](const Scenario& s) { return !s.no_write || takes(op_of(s.op), "write"); },
+       [](const Scenario& s) {
+         return fmt::format("write=off leaves the cache of a step as it is; leave it out of {}",
+                            op_of(s.op).name);
+       }},
+      {"tree_drafts",
+       {"mask", "drafted", "batch"},
+       [](const Scenario& s) {
+         return (s.mask != ASSAY_MASK_TREE && s.drafted == 0) || every_group(s, [&](const BatchGroup& g) {
+                  return int64_t{g.q_len} * (s.drafted + 1) <= g.kv_len;
+                });
+       },
+       [](const Scenario& s) {
+         if (s.drafted > 0)
+           return fmt::format(
+               "drafted={}: the drafts of {} steps (q each) and the new ones are the last of the visible "
+               "tokens (s); make s at least {} q in every group",
+               s.drafted, s.drafted, s.drafted + 1);
+         return std::string(
+             "mask=tree: the new tokens (q) are the draft at the end of the visible ones (s); make s at "
+             "least q in every group");
+       }},
+      {"size",
+       {"op",    "h",    "d",       "q",       "kv",     "out",  "from",   "states",
+        "part",  "pad",  "ranks",   "budget",  "prefix", "page", "blocks", "table",
+        "chunk", "mask", "drafted", "encoder", "layers", "batch"},
+       [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
+       [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
+  };
 }
 
 }  // namespace
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = [] {
-    std::vector<Rule> all = {
-        {"heads",
-         {"h"},
-         [](const Scenario& s) {
-           return in_range(s.heads_q, 1, kMaxHeads) && in_range(s.heads_kv, 1, kMaxHeads) &&
-                  s.heads_q % s.heads_kv == 0;
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "{} query heads cannot share {} KV heads evenly; make Q a multiple of KV, e.g. h={}/{}",
-               s.heads_q, s.heads_kv, std::max(1, s.heads_kv) * 4, std::max(1, s.heads_kv));
-         }},
-        {"head_dims",
-         {"d"},
-         [](const Scenario& s) {
-           return in_range(s.head_dim_qk, 1, kMaxHeadDim) && in_range(s.head_dim_v, 1, kMaxHeadDim);
-         },
-         [](const Scenario& s) {
-           return fmt::format("head dimensions are {} and {}; accepted are 1 to {}", s.head_dim_qk,
-                              s.head_dim_v, kMaxHeadDim);
-         }},
-        {"formats",
-         {"q", "kv", "out"},
-         [](const Scenario& s) {
-           return quantization_valid(s.q) && quantization_valid(s.k) && quantization_valid(s.v) &&
-                  (s.o_format == ASSAY_FP32 || format_is_float16(s.o_format));
-         },
-         [](const Scenario&) {
-           return std::string(
-               "a quantised format needs a scale and no other has one; O is fp32, bf16 or fp16");
-         }},
-        {"cache_fields",
-         {"op", "page", "blocks", "layout", "storage", "table", "index"},
-         [](const Scenario& s) {
-           const Scenario d;
-           const bool page = s.page_size == d.page_size || takes(op_of(s.op), "page");
-           return paged(s) || (page && s.min_blocks == 0 && s.layout == d.layout && s.storage == d.storage &&
-                               s.table == d.table && !s.swa_index);
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "page, blocks, layout, storage, table and index describe a paged cache; leave them out of {}",
-               name_of(op_names(), s.op));
-         }},
-        {"page_size",
-         {"page"},
-         [](const Scenario& s) { return in_range(s.page_size, 1, kMaxPageSize); },
-         [](const Scenario& s) {
-           return fmt::format("a page of {} tokens is out of range; accepted are 1 to {}", s.page_size,
-                              kMaxPageSize);
-         }},
-        {"mla_heads",
-         {"layout", "h"},
-         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.heads_kv == 1; },
-         [](const Scenario& s) {
-           return fmt::format(
-               "layout=mla holds one latent row per token, so it has one KV head, not {}; write h={}/1",
-               s.heads_kv, s.heads_q);
-         }},
-        {"mla_dims",
-         {"layout", "d"},
-         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.head_dim_v <= s.head_dim_qk; },
-         [](const Scenario& s) {
-           return fmt::format(
-               "layout=mla takes V from the front of K's row, so V's dimension {} cannot exceed {}; "
-               "e.g. d=576/512",
-               s.head_dim_v, s.head_dim_qk);
-         }},
-        {"mla_formats",
-         {"layout", "kv"},
-         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.k == s.v; },
-         [](const Scenario&) {
-           return std::string(
-               "layout=mla keeps K and V in the same bytes, so they have one format and one scale; "
-               "write kv= without a slash");
-         }},
-        {"mla_storage",
-         {"layout", "storage"},
-         [](const Scenario& s) { return s.layout != ASSAY_LAYOUT_MLA || s.storage == Storage::kSplit; },
-         [](const Scenario&) {
-           return std::string("layout=mla has no V plane to stack or interleave; leave out storage=");
-         }},
-        {"packed_dim",
-         {"layout", "d", "kv"},
-         [](const Scenario& s) { return !packed_layout(s) || s.head_dim_qk % pack_width(s.k.format) == 0; },
-         [](const Scenario& s) {
-           return fmt::format(
-               "layout={} packs {} elements of K into 16 bytes, and d={} is not a multiple of that; "
-               "change d or the layout",
-               name_of(layout_names(), s.layout), pack_width(s.k.format), s.head_dim_qk);
-         }},
-        {"packed_page",
-         {"layout", "page", "kv"},
-         [](const Scenario& s) {
-           return s.layout != ASSAY_LAYOUT_SHUFFLED || s.page_size % pack_width(s.k.format) == 0;
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "layout=shuffled packs {} tokens of V together, and page={} is not a multiple of that; "
-               "change page or the layout",
-               pack_width(s.k.format), s.page_size);
-         }},
-        {"shared_storage",
-         {"storage", "d", "kv"},
-         [](const Scenario& s) {
-           return s.storage == Storage::kSplit ||
-                  (s.head_dim_qk == s.head_dim_v && (s.k.format == s.v.format || s.head_dim_qk % 4 == 0));
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "K and V in one allocation need equal head dimensions, of two formats multiples of 4, not "
-               "d={}/{} "
-               "and kv={}; make them so or write storage=split",
-               s.head_dim_qk, s.head_dim_v, format_pair(s));
-         }},
-        {"swa_index",
-         {"index", "window", "chunk", "mask"},
-         [](const Scenario& s) {
-           return !s.swa_index || (s.mask == ASSAY_MASK_CAUSAL && (s.window_left >= 0 || s.chunk > 0));
-         },
-         [](const Scenario&) {
-           return std::string(
-               "index=swa keeps the pages a window or chunk can still see; it needs mask=causal and "
-               "window= or chunk=");
-         }},
-        {"strided_table",
-         {"strides", "table", "op"},
-         [](const Scenario& s) { return !s.strided.table || (has_table(s) && s.table != ASSAY_TABLE_CSR); },
-         [](const Scenario&) {
-           return std::string(
-               "strides=table pads the rows of a two-dimensional page table; it needs an op that reads "
-               "one and table=block or table=token");
-         }},
-        {"strided_last",
-         {"strides", "layout"},
-         [](const Scenario& s) { return !s.strided.last || !packed_layout(s); },
-         [](const Scenario& s) {
-           return fmt::format(
-               "strides=last puts dimensions apart, and layout={} packs 16 bytes of them; take layout=nhd, "
-               "hnd or mla",
-               name_of(layout_names(), s.layout));
-         }},
-        {"drawn_slots",
-         {"slots", "table", "op"},
-         [](const Scenario& s) {
-           return !s.drawn_slots ||
-                  (takes(op_of(s.op), "slots") && (!has_table(s) || s.table == ASSAY_TABLE_TOKEN));
-         },
-         [](const Scenario& s) {
-           if (!takes(op_of(s.op), "slots"))
-             return fmt::format("{} finds tokens by their page; leave out slots=drawn", op_of(s.op).name);
-           return std::string("slots=drawn needs an entry for every token; write table=token");
-         }},
-        {"strided_scales",
-         {"strides", "q", "kv"},
-         [](const Scenario& s) {
-           return !s.strided.scales || s.q.scale == ASSAY_SCALE_TOKEN_HEAD ||
-                  s.k.scale == ASSAY_SCALE_TOKEN_HEAD || s.v.scale == ASSAY_SCALE_TOKEN_HEAD;
-         },
-         [](const Scenario&) {
-           return std::string(
-               "strides=scales transposes per-token scales; give q or kv a token_head scale, e.g. "
-               "kv=int8:token_head");
-         }},
-        {"window",
-         {"window"},
-         [](const Scenario& s) { return s.window_left >= -1 && s.window_right >= -1; },
-         [](const Scenario& s) {
-           return fmt::format("window {}/{} is out of range; a side is -1 (unlimited) or a token count",
-                              s.window_left, s.window_right);
-         }},
-        {"chunk",
-         {"chunk", "mask"},
-         [](const Scenario& s) { return s.chunk == 0 || (s.chunk > 0 && s.mask == ASSAY_MASK_CAUSAL); },
-         [](const Scenario& s) {
-           return fmt::format(
-               "chunk={} is local attention, which is causal; it needs mask=causal and a positive chunk",
-               s.chunk);
-         }},
-        {"positions",
-         {"first", "positions", "op", "mask", "input", "index"},
-         [](const Scenario& s) {
-           if (s.first_key == kNoPositions && s.positions == kNoPositions) return true;
-           return op_of(s.op).attends_rows && !answer_is_known(s.recipe) && !s.swa_index &&
-                  (s.positions != kDepthPositions || s.mask == ASSAY_MASK_TREE) &&
-                  (s.mask != ASSAY_MASK_TREE || s.positions < 0);
-         },
-         [](const Scenario& s) {
-           if (s.positions == kDepthPositions && s.mask != ASSAY_MASK_TREE)
-             return std::string("positions=depth is the depth in a draft tree; write mask=tree");
-           if (s.mask == ASSAY_MASK_TREE && s.positions >= 0)
-             return std::string(
-                 "the drafts of a tree stand behind its context; take positions=depth or drawn");
-           return fmt::format(
-               "{} moves what a mask sees; it goes with an op that has a mask, index=full, and an input "
-               "other "
-               "than exact, incidence and dyadic, whose answer counts keys from 0",
-               s.first_key == kNoPositions   ? "positions="
-               : s.positions == kNoPositions ? "first="
-                                             : "first= with positions=");
-         }},
-        {"positions_end",
-         {"first", "positions", "batch"},
-         [](const Scenario& s) { return last_position(s) <= kMaxTokens; },
-         [](const Scenario& s) {
-           return fmt::format(
-               "first= or positions= puts the end of the longest request at {}; positions go up to {}, so "
-               "make "
-               "them smaller",
-               last_position(s), kMaxTokens);
-         }},
-        {"magnitudes",
-         {"cap", "scale"},
-         [](const Scenario& s) {
-           return (s.softcap == 0 || magnitude(s.softcap)) &&
-                  (s.softmax_scale == 0 || magnitude(s.softmax_scale));
-         },
-         [](const Scenario& s) {
-           return fmt::format("cap={} or scale={} is out of range; accepted are {} to {}", s.softcap,
-                              s.softmax_scale, kMinMagnitude, kMaxMagnitude);
-         }},
-        {"batch_given",
-         {"batch"},
-         [](const Scenario& s) { return s.batch.kind != BatchSpec::Kind::kMix || !s.batch.groups.empty(); },
-         [](const Scenario&) { return std::string("batch= is required, e.g. batch=64q1s4k_2q512s2k"); }},
-        {"batch_lengths",
-         {"batch"},
-         [](const Scenario& s) {
-           return every_group(s, [](const BatchGroup& g) {
-             return g.count >= 1 && g.q_len >= 0 && g.kv_len >= 0 && in_range(g.shared, 0, g.kv_len);
-           });
-         },
-         [](const Scenario&) {
-           return std::string(
-               "a shared prefix (p) is longer than the visible tokens (s) of its group, or a length is "
-               "negative; make p at most s");
-         }},
-        {"shared_prefix",
-         {"batch", "op"},
-         [](const Scenario& s) {
-           return op_of(s.op).shares_pages ||
-                  every_group(s, [](const BatchGroup& g) { return g.shared == 0; });
-         },
-         [](const Scenario& s) {
-           const Op& op = op_of(s.op);
-           const OperandUse* cache = find_operand(op, Operand::kK);
-           const bool writes = cache != nullptr && cache->role != Role::kIn;
-           const char* twice = writes ? ", or slots would be written twice" : "";
-           return fmt::format(
-               "a shared prefix (p) means pages that several requests read; {}; leave out p or start the "
-               "line "
-               "with paged",
-               op.has_cache ? fmt::format("every request of {} has pages of its own{}", op.name, twice)
-                            : fmt::format("{} has no pages", op.name));
-         }},
-        {"shared_context",
-         {"op", "batch", "mask", "drafted"},
-         [](const Scenario& s) {
-           const OperandUse* cache = find_operand(op_of(s.op), Operand::kK);
-           if (cache == nullptr || cache->role != Role::kInOut || !op_of(s.op).attends_rows) return true;
-           return every_group(s, [&](const BatchGroup& g) {
-             return g.shared == 0 ||
-                    (s.mask != ASSAY_MASK_CROSS && g.shared <= g.kv_len - int64_t{g.q_len} * (s.drafted + 1));
-           });
-         },
-         [](const Scenario& s) {
-           if (s.mask == ASSAY_MASK_CROSS)
-             return fmt::format("every request of {} mask=cross has an encoder of its own; leave out p",
-                                op_of(s.op).name);
-           return fmt::format(
-               "a shared prefix (p) of {} ends before the new tokens, whose slots would be written twice; "
-               "make p at "
-               "most s - {}",
-               op_of(s.op).name, s.drafted > 0 ? fmt::format("{} q", s.drafted + 1) : std::string("q"));
-         }},
-        {"prefix_in_common",
-         {"op", "prefix", "batch"},
-         [](const Scenario& s) {
-           if (s.prefix_tokens == 0 || !op_of(s.op).attends_rows) return true;
-           const std::vector<BatchGroup>& groups = s.batch.groups;
-           return s.batch.kind == BatchSpec::Kind::kMix && groups.size() == 1 &&
-                  (groups[0].count == 1 || groups[0].shared >= s.prefix_tokens);
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "prefix={0}: all requests have these tokens in common; write one group with p{0} or more, "
-               "such "
-               "as 8q1s{1}p{0}",
-               s.prefix_tokens, 2 * int64_t{s.prefix_tokens});
-         }},
-        {"drafted_tree",
-         {"op", "mask", "drafted", "tree"},
-         [](const Scenario& s) {
-           const Op& op = op_of(s.op);
-           return s.drafted == 0 ||
-                  (takes(op, "drafted") && !s.flat_tree && (s.mask == ASSAY_MASK_TREE || is_about_trees(op)));
-         },
-         [](const Scenario& s) {
-           return fmt::format(
-               "drafted={} are draft steps of several branches before this one; they go with step mask=tree, "
-               "tree_tables and swa_tree_table, and with tree=compact",
-               s.drafted);
-         }},
-        {"no_write",
-         {"op", "write"},
-         [](const Scenario& s) { return !s.no_write || takes(op_of(s.op), "write"); },
-         [](const Scenario& s) {
-           return fmt::format("write=off leaves the cache of a step as it is; leave it out of {}",
-                              op_of(s.op).name);
-         }},
-        {"tree_drafts",
-         {"mask", "drafted", "batch"},
-         [](const Scenario& s) {
-           return (s.mask != ASSAY_MASK_TREE && s.drafted == 0) || every_group(s, [&](const BatchGroup& g) {
-                    return int64_t{g.q_len} * (s.drafted + 1) <= g.kv_len;
-                  });
-         },
-         [](const Scenario& s) {
-           if (s.drafted > 0)
-             return fmt::format(
-                 "drafted={}: the drafts of {} steps (q each) and the new ones are the last of the visible "
-                 "tokens (s); make s at least {} q in every group",
-                 s.drafted, s.drafted, s.drafted + 1);
-           return std::string(
-               "mask=tree: the new tokens (q) are the draft at the end of the visible ones (s); make s at "
-               "least q in every group");
-         }},
-        {"size",
-         {"op",    "h",    "d",       "q",       "kv",     "out",  "from",   "states",
-          "part",  "pad",  "ranks",   "budget",  "prefix", "page", "blocks", "table",
-          "chunk", "mask", "drafted", "encoder", "layers", "batch"},
-         [](const Scenario& s) { return case_fits(s, extent_of(s.batch)); },
-         [](const Scenario& s) { return case_size_message(s, extent_of(s.batch)); }},
-    };
-    for (const std::vector<Rule>& more : {op_rules(), tree_rules(), input_rules(), relation_rules()})
+    std::vector<Rule> all;
+    for (const std::vector<Rule>& more : {shape_rules(), storage_rules(), batch_rules(), op_rules(),
+                                          step_rules(), tree_rules(), input_rules(), relation_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return table;
+}
+
+std::string given_fields(const Scenario& s, std::initializer_list<std::string_view> names) {
+  std::vector<std::string> given;
+  for (const std::string_view name : names)
+    if (!fields()[static_cast<size_t>(field_index(name))].is_default(s))
+      given.push_back(std::string(name) + "=");
+  std::string text;
+  for (size_t i = 0; i < given.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == given.size() ? " and " : ", ") + given[i];
+  return text + (given.size() == 1 ? " is" : " are");
 }
 
 const Rule* broken_rule(const Scenario& scenario) {

@@ -26,7 +26,17 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxBytes = 256 << 20;  // a line per case: millions of cases
 
 std::string read_file(const std::string& path, const SourcePlace& place) {
-  return read_text_file(place, path, kMaxBytes, "a suite file");
+  std::string text = read_text_file(place, path, kMaxBytes, "a suite file");
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a mark in front that some editors write
+  // A message would end at it.
+  if (const size_t zero = text.find('\0'); zero != std::string::npos) {
+    const size_t line = zero == 0 ? std::string::npos : text.rfind('\n', zero - 1);
+    const auto lines = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(zero), '\n');
+    throw InputError({path, static_cast<int>(lines) + 1,
+                      static_cast<int>(line == std::string::npos ? zero : zero - line - 1) + 1},
+                     "zero byte; expected UTF-8 text");
+  }
+  return text;
 }
 
 // One file however it is spelled.

@@ -94,9 +94,22 @@ constexpr ValueNote kTable[] = {
     {"token", "[requests, tokens] of slots"},
 };
 
+// Examples: of groups there is no end.
+constexpr ValueNote kBatch[] = {
+    {"2q3s40", "two requests of 3 new tokens (q) at the end of 40 visible ones (s)"},
+    {"1q9_2q1s4k", "a request of 9 new tokens and no past, then two of one at the end of 4 x 1024"},
+    {"8q1s200p64", "eight requests whose first 64 tokens (p) lie in the same pages; of paged and step"},
+    {"1q5s3", "more new tokens than visible ones: of mask=causal the first two rows see nothing"},
+    {"1q2s0", "new tokens that see none: O is 0, LSE -infinity"},
+    {"1q0s20", "a request without new tokens, whose pages are there"},
+    {"1q0", "a request with nothing at all"},
+    {"uniform(n=8,q=1:16,s=64:4k)", "eight requests, lengths drawn evenly; s is never below its q"},
+    {"zipf(n=8,q=1,s=128:32k,a=1.2)", "eight requests, few long and many short: rank^-a"},
+};
+
 constexpr std::pair<std::string_view, std::span<const ValueNote>> kNotes[] = {
-    {"input", kInput}, {"strides", kStrides}, {"relate", kRelate},   {"mask", kMask},
-    {"alibi", kAlibi}, {"layout", kLayout},   {"storage", kStorage}, {"table", kTable},
+    {"input", kInput},   {"strides", kStrides}, {"relate", kRelate}, {"mask", kMask},   {"alibi", kAlibi},
+    {"layout", kLayout}, {"storage", kStorage}, {"table", kTable},   {"batch", kBatch},
 };
 
 }  // namespace

@@ -41,5 +41,19 @@ TEST(ValueNotes, AreOfWhatFieldsAccept) {
   EXPECT_TRUE(value_notes("window").empty());
 }
 
+// Of batch= there are examples, and one for each letter and each kind that is drawn without a file.
+TEST(ValueNotes, ExamplesOfBatchesAreRead) {
+  const Field& batch = fields()[static_cast<size_t>(field_index("batch"))];
+  std::string all;
+  for (const ValueNote& note : value_notes("batch")) {
+    Scenario s;
+    EXPECT_NO_THROW(batch.parse({note.value, 0}, s)) << note.value;
+    all += fmt::format("{}\n", note.value);
+  }
+  for (const char* part : {"_", "s", "p", "uniform(", "zipf("})
+    EXPECT_NE(all.find(part), std::string::npos) << part;
+  EXPECT_EQ(batch.meaning.find(".hpp"), std::string::npos) << "who has the program has no sources";
+}
+
 }  // namespace
 }  // namespace assay

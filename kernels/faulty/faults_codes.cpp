@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of single kinds of codes: right for nearly every value of ordinary data, wrong for the smallest, the
-// largest and the zeros of a storage format; and a maximum that does not move, which takes a step of logits
-// beyond an exponential's range to show.
+// largest and the zeros of a storage format; sums that only products of the largest codes fill; and a maximum
+// that does not move, which takes a step of logits beyond an exponential's range to show.
 #include "kernels/faulty/faults.hpp"
 #include "kernels/faulty/reach.hpp"
 
@@ -31,6 +31,13 @@ int in_k(const assay_problem* p) {
 template <bool (*Has)(int32_t)>
 int in_v(const assay_problem* p) {
   return Has(p->v_format) && any_visible(*p);
+}
+
+// A scale inside a sum (of a channel of Q or K, of a token of V) keeps codes from the integer unit.
+int multiplies_int8(const assay_problem* p) {
+  return p->q_format == ASSAY_INT8 && p->k_format == ASSAY_INT8 && p->q_scale_kind != ASSAY_SCALE_CHANNEL &&
+         p->k_scale_kind != ASSAY_SCALE_CHANNEL && p->v_scale_kind != ASSAY_SCALE_TOKEN_HEAD &&
+         any_visible(*p);
 }
 
 constexpr Planter kCodes{"dequant", kWhole};
@@ -63,6 +70,8 @@ const Row kRows[] = {
            of(Codes::kTopLost, kOfV), in_v<small_codes>),
     kCodes("q_top_clipped", "codes of Q beyond half the largest are read as that half", "T18", "none",
            of(Codes::kTopClipped, kOfQ), in_q<quantized>),
+    Planter{"scores", kInt8}("qk_sums_saturated", "sums of 16 products of int8 codes saturate at 16 bits",
+                             "T18", "none", {.qk_sums_saturated = true}, multiplies_int8),
     Planter{"softmax", kWhole}(
         "max_of_first_tile", "the running maximum is that of the first tile: later weights overflow", "T19",
         "none", {.max_of_first_tile = true}, [](const assay_problem* p) -> int { return rescales(*p); }),

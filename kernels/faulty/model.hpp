@@ -245,6 +245,7 @@ struct Switches {
   // values
   int32_t o_accumulator_format = ASSAY_FORMAT_NONE;   // O rounded to this after every tile
   int32_t qk_accumulator_format = ASSAY_FORMAT_NONE;  // dot products accumulated in this, 16 at a time
+  bool qk_sums_saturated = false;  // sums of 16 products of int8 codes are held in 16 bits before they join
 
   // faults of any size (sized.cpp); 0 = off
   float key_weight_error = 0;      // relative, of the weight of one key, which all rows see

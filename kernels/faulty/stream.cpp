@@ -4,6 +4,7 @@
 #include "kernels/faulty/stream.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -40,12 +41,30 @@ float reciprocal(const Call& c, float x) {
 
 // ---- scores
 
+// Sums of 16 products of codes, each cut to what 16 bits hold, join exactly.
+void add_saturated_sums(const Call& c, const float* q, const int16_t* q_exponent, int first, int columns,
+                        Scratch& s) {
+  constexpr float kLow = std::numeric_limits<int16_t>::min(), kHigh = std::numeric_limits<int16_t>::max();
+  const Tile& t = s.tile;
+  const int dims = c.p().head_dim_qk;
+  std::array<float, kMaxTile> sum{};
+  for (int d = 0; d < dims; d += 16) {
+    const int64_t row = int64_t{d} * t.k_stride;
+    std::fill_n(sum.begin() + first, columns, 0.0f);
+    accumulate(c.how.qk, q + d, q_exponent + d, {t.k.data() + row, t.k_exponent.data() + row, t.k_stride},
+               std::min(16, dims - d), first, columns, sum.data());
+    for (int w = first; w < first + columns; ++w) s.score[w] += std::clamp(sum[w], kLow, kHigh);
+  }
+}
+
 void dot_products(const Call& c, const float* q, const int16_t* q_exponent, int first, int columns,
                   Scratch& s) {
   std::fill_n(s.score.begin() + first, columns, 0.0f);
   const Tile& t = s.tile;
   const int dims = c.p().head_dim_qk;
-  if (c.sw.qk_accumulator_format == ASSAY_FORMAT_NONE) {
+  if (c.sw.qk_sums_saturated && c.how.qk.kind == ASSAY_ACC_INT32) {
+    add_saturated_sums(c, q, q_exponent, first, columns, s);
+  } else if (c.sw.qk_accumulator_format == ASSAY_FORMAT_NONE) {
     accumulate(c.how.qk, q, q_exponent, {t.k.data(), t.k_exponent.data(), t.k_stride}, dims, first, columns,
                s.score.data());
   } else {
