@@ -267,7 +267,7 @@ Command add_campaign(CLI::App& app) {
       ->check(kNotNegative);
   sub->add_option("--seed", a.seed, "lines of this campaign (default: a fresh one, printed)")->type_name("N");
   sub->add_option("--shard", a.shard, "part I of N of the same campaign")->type_name("I/N");
-  sub->add_option("--jobs", o.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));
+  sub->add_option("--jobs", o.jobs, "processes (default: one per processor)")->check(whole_number(1, 4096));
   sub->add_option("--largest", o.draw.largest,
                   "most a line may cost, in multiply-adds (and 4 a byte of operands)")
       ->capture_default_str()
@@ -276,7 +276,7 @@ Command add_campaign(CLI::App& app) {
       ->type_name("FIELDS");
   sub->add_option("--keys", o.draw.corner.most_keys, "most keys of a request before fields are set")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(whole_number(1, int64_t{1} << 20));
   add_repeatable(*sub, "--backend", o.suspects.backends,
                  "all kernels of this backend, by name or path (default: cpu)", "NAME|PATH");
   add_repeatable(
@@ -284,7 +284,7 @@ Command add_campaign(CLI::App& app) {
       "library of legal variants (default: those of the build: the listed ones and the drawn ones)", "PATH");
   sub->add_option("--per-line", o.suspects.per_line, "kernels of each catalogue for one line")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
+      ->check(whole_number(0, 1000));
   sub->add_option("--rows-budget", o.draw.rows_budget,
                   "row x key x head products of reference per case; more: rows are sampled")
       ->capture_default_str()

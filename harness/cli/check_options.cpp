@@ -27,10 +27,10 @@ void add_timing(CLI::App& app, Typed& t) {
       ->check(kPositive);
   app.add_option("--min-samples", rule.min_samples, "fewest samples before the interval may end it")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->check(whole_number(1, 1000000));
   app.add_option("--max-samples", rule.max_samples, "most samples")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->check(whole_number(1, 1000000));
   app.add_option("--precision", rule.relative_width,
                  "width of the 95 % interval of the median, relative, that ends measuring")
       ->capture_default_str()
@@ -83,14 +83,14 @@ void add_judging(CLI::App& app, Typed& t) {
          "also capture a call per batch size and replay so many steps of a server: requests that grow, "
          "end and come, new tables, padding; every request needs the same number of rows")
       ->type_name("STEPS")
-      ->check(CLI::Range(0, 1000000));
+      ->check(whole_number(0, 1000000));
   app.add_option(
          "--races", o.races,
          "also call each kernel N times beside disturbances (other work on the device, fewer "
          "multiprocessors, late memory), outputs poisoned anew each time: results that differ are a race; "
          "100 find most")
       ->type_name("N")
-      ->check(CLI::Range(0, 1000000));
+      ->check(whole_number(0, 1000000));
   app.add_flag("--until-wrong", o.until_wrong,
                "leave a kernel out of the cases behind one where it failed: whether a suite notices, not how "
                "often");
@@ -102,7 +102,7 @@ void add_jobs(CLI::App& app, RunOptions& o) {
          "--jobs", o.jobs,
          "cases at a time where kernels run on the host, each with one thread (default: one per "
          "processor); 1: one after the other, with all threads, as few cases and large ones always are")
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number(1, 4096));
 }
 
 std::string dated_folder() {

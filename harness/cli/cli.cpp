@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -97,6 +99,21 @@ void require_known_options(const CLI::App& command, const std::vector<std::strin
   }
 }
 
+// The library says of an argument that is missing only what we call it in the program.
+std::string wrong_words(const CLI::ParseError& e, const CLI::App& command) {
+  std::string what = e.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&e) != nullptr)
+    for (const CLI::Option* option : command.get_options())
+      if (option->get_required() && option->count() == 0) {
+        std::string name = option->get_positional() ? option->get_name(true) : option->get_name();
+        std::transform(name.begin(), name.end(), name.begin(),
+                       [&](unsigned char c) { return option->get_positional() ? std::toupper(c) : c; });
+        what = fmt::format("{} is missing: {}", name, option->get_description());
+        break;
+      }
+  return fmt::format("{}; assay {} --help says more", what, command.get_name());
+}
+
 int dispatch(int argc, char** argv) {
   const std::vector<std::string> words(argv, argv + argc);
   if (argc > 2 && words[1] == "completion" && words[2] == "words") return complete(argc, argv);
@@ -111,9 +128,11 @@ int dispatch(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     for (const Command& c : commands)
-      if (argc > 1 && c.app->get_name() == words[1]) require_known_options(*c.app, words);
-    app.exit(e, std::cerr, std::cerr);
-    return kExitUsage;
+      if (argc > 1 && c.app->get_name() == words[1]) {
+        require_known_options(*c.app, words);
+        throw InputError(wrong_words(e, *c.app));
+      }
+    throw InputError(fmt::format("{}; assay --help lists them", e.what()));
   }
   for (const Command& c : commands)
     if (c.app->parsed()) return c.run(words);

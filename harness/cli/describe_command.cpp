@@ -165,9 +165,7 @@ void print_case(const RunCase& c, const std::vector<Backend>& backends, const Ru
   const RowSelection rows = select_rows(p, options.rows_budget);
   fmt::print("judged    {} of {} query rows{}\n", rows.rows.size(), rows.total_rows,
              rows.sampled() ? " (edges always, the rest drawn from the seed)" : "");
-  std::string rule_names;
-  for (const Rule& r : rules()) rule_names += fmt::format("{}{}", rule_names.empty() ? "" : ", ", r.name);
-  fmt::print("rules     all hold: {}\n", rule_names);
+  fmt::print("rules     all {} hold\n", rules().size());
 }
 
 // A name that nothing answers to would print nothing.

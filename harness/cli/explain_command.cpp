@@ -303,7 +303,7 @@ Command add_explain(CLI::App& app) {
       ->add_option("--picture", a.picture,
                    "heat map of the error over rows and keys (needs python3, matplotlib)")
       ->type_name("FILE.png");
-  explain->add_option("--top", a.top, "causes to print")->capture_default_str()->check(CLI::Range(1, 200));
+  explain->add_option("--top", a.top, "causes to print")->capture_default_str()->check(whole_number(1, 200));
   explain->add_option("--timeout", a.timeout_s, "seconds of one process that calls the kernel")
       ->capture_default_str()
       ->check(kPositive);
@@ -328,13 +328,13 @@ Command add_explain(CLI::App& app) {
       ->capture_default_str()
       ->needs(score);
   explain->add_option("--jobs", a.jobs, "with --score: processes (default: one per processor)")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->needs(score);
   explain
       ->add_option(
           "--half", a.half,
           "with --score: 1 or 2, of the catalogue split at random: tune on one, measure on the other")
-      ->check(CLI::Range(1, 2))
+      ->check(whole_number(1, 2))
       ->needs(score);
   explain
       ->add_flag("--quick", a.quick,

@@ -46,6 +46,7 @@ int facts_command(const FactsArguments& a) {
   const StopSignals signals;
   const NullFile log;
   bool any = false;
+  std::vector<std::string> known;
   nlohmann::json all = nlohmann::json::array();
   for (const BackendChoice& choice : choose_backends(a.backends)) {
     std::unique_ptr<Dispatcher> dispatcher;
@@ -56,6 +57,7 @@ int facts_command(const FactsArguments& a) {
       continue;
     }
     for (const KernelInfo& kernel : std::vector(dispatcher->kernels())) {
+      known.push_back(kernel.name);
       if (!chosen_by(kernel.name, a.kernels) || StopSignals::requested()) continue;
       const auto gather = op_of(kernel.op).attends_rows ? gather_facts : gather_data_op_facts;
       const FactSheet sheet = gather(*dispatcher, kernel, a.set, StopSignals::requested());
@@ -72,11 +74,10 @@ int facts_command(const FactsArguments& a) {
       any = true;
     }
   }
+  const bool stopped = StopSignals::requested();
+  if (!any && !stopped) no_kernel_fits(a.kernels, "", known);
   if (a.json) print_json(all);
-  if (StopSignals::requested()) return kExitIncomplete;
-  if (any) return kExitOk;
-  fmt::print(stderr, "no kernel matches\n");
-  return kExitUsage;
+  return stopped ? kExitIncomplete : kExitOk;
 }
 
 }  // namespace

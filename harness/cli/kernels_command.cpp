@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/kernel_shapes.hpp"
@@ -22,6 +23,18 @@ namespace assay {
 namespace {
 
 constexpr size_t kFeatureWidth = 20;
+
+// Libraries leave fields empty.
+std::string device_text(const DeviceInfo& device, bool on_host) {
+  const auto known = [](const std::string& text) { return text.empty() ? "unknown" : clean_text(text); };
+  const std::string_view unit = on_host ? "thread" : "multiprocessor";
+  return fmt::format(
+      "{} ({}), {}, {}", known(device.name), known(device.arch),
+      device.multiprocessors > 0 ? counted(device.multiprocessors, unit) : fmt::format("{}s unknown", unit),
+      device.memory_bytes > 0
+          ? fmt::format("{:.1f} GiB", static_cast<double>(device.memory_bytes) / (1 << 30))
+          : "memory unknown");
+}
 
 void print_shapes(const std::vector<KernelAnswers>& kernels) {
   fmt::print("\nshapes taken, each beside the plainest one\n");
@@ -74,6 +87,7 @@ int kernels_command(const KernelsArguments& args) {
   options.timeout_s = args.timeout_s;
   const NullFile log;
   bool any = false;
+  std::vector<std::string> known;
   for (const BackendChoice& choice : choose_backends(args.backends)) {
     std::optional<Dispatcher> started;
     try {
@@ -85,8 +99,9 @@ int kernels_command(const KernelsArguments& args) {
     }
     Dispatcher& dispatcher = *started;
     const DeviceInfo& device = dispatcher.device();
-    fmt::print("{}backend {}: {} ({}), {} threads, {:.1f} GiB\n", any ? "\n" : "", choice.label, device.name,
-               device.arch, device.multiprocessors, static_cast<double>(device.memory_bytes) / (1 << 30));
+    fmt::print("{}backend {}: {}\n", any ? "\n" : "", choice.label,
+               device_text(device, dispatcher.on_host()));
+    for (const KernelInfo& k : dispatcher.kernels()) known.push_back(k.name);
     const std::vector<KernelInfo> chosen = dispatcher.chosen(args.kernels);
     for (const Name& op : op_names()) {
       if (!args.op.empty() && args.op != op.text) continue;
@@ -105,9 +120,8 @@ int kernels_command(const KernelsArguments& args) {
       print_shapes(answered);
     }
   }
-  if (any) return kExitOk;
-  fmt::print(stderr, "no kernel matches\n");
-  return kExitUsage;
+  if (!any) no_kernel_fits(args.kernels, args.op, known);
+  return kExitOk;
 }
 
 }  // namespace

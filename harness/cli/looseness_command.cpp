@@ -206,7 +206,7 @@ Command add_looseness(CLI::App& app) {
   sub->add_flag("--resume", a.resume, "go on with --out: shards that did not come to their end");
   CLI::Option* show =
       sub->add_option("--show", a.show, "only show what such a folder says")->type_name("DIR")->excludes(out);
-  sub->add_option("--jobs", a.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));
+  sub->add_option("--jobs", a.jobs, "processes (default: one per processor)")->check(whole_number(1, 4096));
   sub->add_option("--minutes", a.minutes, "end after so many; shards that were not whole then do not count")
       ->check(kPositive);
   sub->add_flag("--quiet", a.quiet, "no progress");

@@ -274,8 +274,9 @@ Command add_mutants(CLI::App& app) {
       ->type_name("FIELDS");
   mutants->add_option("--seeds", a.trials, "trials per fault; the first keeps the suites' own seeds")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  mutants->add_option("--jobs", a.jobs, "processes (default: one per processor)")->check(CLI::Range(1, 4096));
+      ->check(whole_number(1, 1000));
+  mutants->add_option("--jobs", a.jobs, "processes (default: one per processor)")
+      ->check(whole_number(1, 4096));
   mutants->add_option("--legal", a.legal_cases, "legal cases to judge, over all variants")
       ->capture_default_str()
       ->check(kNotNegative);

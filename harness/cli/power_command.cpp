@@ -196,9 +196,9 @@ Command add_power(CLI::App& app) {
   sub->add_option("--draws", a.curves.draws,
                   "draws of a case up to 4k keys; half of them at 16k, 3/10 at 64k, 1/10 above")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10000));
+      ->check(whole_number(1, 10000));
   sub->add_option("--jobs", a.curves.jobs, "processes (default: one per processor)")
-      ->check(CLI::Range(1, 4096));
+      ->check(whole_number(1, 4096));
   sub->add_option("--minutes", a.minutes,
                   "end after so many: every kind of point first, cheap ones before dear ones; what was not "
                   "reached stays a row of question marks")

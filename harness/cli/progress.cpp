@@ -24,12 +24,13 @@ void Progress::planned(const SweepPlan& plan) {
   start_ = Clock::now();
   if (total_ > 0) plain_every_ = std::max<int64_t>(1, total_ / 20);
   if (line_.quiet()) return;
-  line_.print(fmt::format("{} case{}{}{}",
-                          plan.count.complete ? fmt::format("{}", plan.count.cases)
-                                              : fmt::format("more than {}", plan.count.cases),
-                          plan.count.cases == 1 ? "" : "s",
-                          total_ >= 0 ? fmt::format(", {} row{}", total_, total_ == 1 ? "" : "s") : "",
-                          found_ > 0 ? fmt::format(", {} rows known from before", found_) : ""));
+  line_.print(fmt::format(
+      "{} case{}{}{}",
+      plan.count.complete ? fmt::format("{}", plan.count.cases)
+                          : fmt::format("more than {}", plan.count.cases),
+      plan.count.cases == 1 ? "" : "s",
+      total_ >= 0 ? fmt::format(", {} row{}", total_, total_ == 1 ? "" : "s") : "",
+      found_ > 0 ? fmt::format(", {} row{} known from before", found_, found_ == 1 ? "" : "s") : ""));
 }
 
 double Progress::elapsed_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }

@@ -121,7 +121,7 @@ Command add_rerun(CLI::App& app) {
       ->add_option("--worker-memory", o.worker_memory_bytes,
                    "address space of a worker, e.g. 8G (default: as in the run)")
       ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(kSize);
   add_output(*rerun, a->typed);
   rerun->footer(
       "Backends, calibration files and suites are found as the run found them, from the same folder. Without "

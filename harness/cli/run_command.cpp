@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 
@@ -209,6 +210,21 @@ void print_document(const RunArguments& a, const std::vector<Row>& rows, const T
 
 }  // namespace
 
+namespace {
+
+// All lines are read before the first is run. Where one of several is wrong, that is said.
+std::unique_ptr<Sweep> read_cases(const RunArguments& a) {
+  try {
+    return std::make_unique<Sweep>(a.run);
+  } catch (const InputError& e) {
+    const SourcePlace& p = e.place();
+    if (p.file.empty() || (a.run.suites.size() == 1 && p.file == "command line")) throw;
+    throw InputError(p, e.message() + "; nothing was run");
+  }
+}
+
+}  // namespace
+
 int run_command(const RunArguments& a) {
   const StopSignals signals;
   const std::string start = now_utc();
@@ -216,7 +232,8 @@ int run_command(const RunArguments& a) {
   // this as it starts, spin away most of their time on a machine that has other work. What the user says
   // holds.
   if (!a.run.timed) setenv("OMP_WAIT_POLICY", "passive", 0);
-  Sweep sweep(a.run);
+  const std::unique_ptr<Sweep> read = read_cases(a);
+  Sweep& sweep = *read;
   if (sweep.count().cases == 0 && sweep.count().complete && !a.resume)
     throw InputError("no case to look at: " + sweep.count().why_none);
   if (!a.junit.empty()) check_writable("--junit", a.junit);  // now, not after an hour

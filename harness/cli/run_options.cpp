@@ -54,6 +54,52 @@ const CLI::Validator kNotNegative(
     },
     "", "COUNT");
 
+CLI::Validator whole_number(int64_t low, int64_t high) {
+  return {[low, high](std::string& text) {
+            int64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            const bool good =
+                error == std::errc() && end == text.data() + text.size() && value >= low && value <= high;
+            return good ? std::string()
+                        : fmt::format("'{}' is no whole number from {} to {}", text, low, high);
+          },
+          fmt::format("{} to {}", low, high)};
+}
+
+const CLI::Validator kSize(
+    [](std::string& text) {
+      std::string bytes = text;
+      try {
+        if (static const CLI::AsSizeValue size(false); size(bytes).empty()) {
+          text = bytes;
+          return std::string();
+        }
+      } catch (const CLI::Error&) {  // said in our words
+      }
+      return fmt::format("'{}' is no size; expected a number of bytes, or with k, M, G or T, such as 8G",
+                         text);
+    },
+    "", "SIZE");
+
+const CLI::Validator kGiven(
+    [](std::string& text) {
+      return text.empty() ? std::string("a value is expected, not an empty word") : std::string();
+    },
+    "", "GIVEN");
+
+void no_kernel_fits(const std::vector<std::string>& globs, const std::string& op,
+                    const std::vector<std::string>& known) {
+  std::string asked, near;
+  const std::vector<std::string_view> names(known.begin(), known.end());
+  for (const std::string& glob : globs) {
+    asked += (asked.empty() ? "" : ", ") + glob;
+    if (near.empty()) near = did_you_mean(glob, names);
+  }
+  throw InputError(fmt::format("no kernel{}{}{}; there are: {}", asked.empty() ? "" : " called " + asked,
+                               near, op.empty() ? "" : " is of op " + op,
+                               known.empty() ? "none" : join(names)));
+}
+
 CLI::Option* add_repeatable(CLI::App& app, const std::string& name, std::vector<std::string>& values,
                             const std::string& help, const std::string& type) {
   return app.add_option(name, values, help + "; repeatable")
@@ -67,13 +113,15 @@ void add_selection(CLI::App& app, Typed& t) {
   app.add_option("suites", t.args.run.suites, kSuiteHelp);
   app.add_option("--filter", t.args.run.filter,
                  "only cases whose canonical line matches this regular expression")
-      ->type_name("REGEX");
+      ->type_name("REGEX")
+      ->check(kGiven);
   app.add_option(
          "--set", t.args.run.set,
          "fields set in every case ('h=32/8 d=128 page=16'), for kernels of one shape; what contradicts "
          "them or comes twice then is left out and counted")
-      ->type_name("FIELDS");
-  app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N");
+      ->type_name("FIELDS")
+      ->check(kGiven);
+  app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N")->check(kGiven);
   app.add_option("--largest", t.args.run.largest,
                  "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "
                  "data ops have none")
@@ -83,22 +131,20 @@ void add_selection(CLI::App& app, Typed& t) {
 }
 
 void add_output(CLI::App& app, Typed& t) {
-  // Nothing, where a script's variable was not set, is no wish to keep nothing.
-  const auto is_named = [](const std::string& name) {
-    return name.empty() ? std::string("a name is expected, not an empty word") : std::string();
-  };
   app.add_option("--out", t.args.out, "results folder to write (must not hold another run)")
       ->type_name("DIR")
-      ->check(is_named);
+      ->check(kGiven);
   app.add_option("--junit", t.args.junit, "also write JUnit XML to this file")
       ->type_name("FILE")
-      ->check(is_named);
+      ->check(kGiven);
   app.add_flag("!--no-table", t.args.table, "no table at the end");
   app.add_option("--sort", t.args.sort,
                  "sort the table by this column, worst first (slowest, least accurate); -COLUMN: best first")
       ->type_name("COLUMN");
-  app.add_flag("--json", t.args.json,
-               "rows, tally and notes as one JSON document on stdout, in place of text");
+  app.add_flag(
+      "--json", t.args.json,
+      "rows, tally and notes as one JSON document on stdout, in place of text; what is infinite is a "
+      "string there, \"inf\" or \"-inf\"");
   app.add_flag("--quiet", t.args.quiet,
                "no progress; the table stays (--no-table), and a line a row is rows.csv of --out, or --json");
   app.add_option("--color", t.color, "auto, always or never")
@@ -113,7 +159,7 @@ void add_worker_limits(CLI::App& app, RunOptions& o) {
   app.add_option("--worker-memory", o.worker_memory_bytes,
                  "address space of a worker, e.g. 8G (default: 80 % of memory)")
       ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(kSize);
 }
 
 // Of --cache. Cold first, however they were typed: a hot series would leave its own clocks and caches behind.
@@ -135,6 +181,29 @@ std::vector<std::string> caches_of(const std::string& typed) {
   return chosen;
 }
 
+// Where a run is continued by its folder alone, its own options hold: others that were typed would go
+// unheard. `caches`: empty unless typed.
+void require_same(const RunOptions& given, const std::vector<std::string>& caches, const RunOptions& run,
+                  const std::string& folder) {
+  RunOptions plain;
+  plain.timed = given.timed, plain.stages = given.stages;
+  const nlohmann::json typed = options_json(given), unset = options_json(plain), own = options_json(run);
+  std::string names;
+  for (const auto& [name, value] : typed.items()) {
+    if (name == "timeout_s" || name == "jobs" || name == "worker_memory_bytes" || name == "program" ||
+        name == "caches")
+      continue;
+    if (value != unset[name] && value != own[name]) names += (names.empty() ? "" : ", ") + name;
+  }
+  if (!caches.empty() && caches != run.caches) names += names.empty() ? "caches" : ", caches";
+  if (!names.empty())
+    throw InputError(
+        fmt::format("--resume {}: the run is continued with its own options, and these are others there: {}; "
+                    "leave them out, "
+                    "or start another run with --out",
+                    folder, names));
+}
+
 void settle(Typed& t, const std::string& default_out) {
   RunArguments& a = t.args;
   if (!t.seed.empty()) a.run.seed = parse_seed(t.seed);
@@ -154,8 +223,11 @@ void settle(Typed& t, const std::string& default_out) {
     if (a.run.suites.empty()) {
       // Nothing but the folder: repeat what it says about itself.
       const RunOptions given = a.run;
+      const std::vector<std::string> caches =
+          t.cache == Typed{}.cache ? std::vector<std::string>{} : given.caches;
       a.run = options_from_json(read_run_json(a.out).value("options", nlohmann::json::object()),
                                 a.out + "/run.json");
+      require_same(given, caches, a.run, a.out);
       a.run.timeout_s = given.timeout_s;
       a.run.jobs = given.jobs;
       a.run.worker_memory_bytes = given.worker_memory_bytes;

@@ -39,5 +39,14 @@ void settle(Typed&, const std::string& default_out);
 extern const CLI::Validator kPositive;
 // Counts, whole numbers from 0 on: the library's own check speaks of a range up to the largest double.
 extern const CLI::Validator kNotNegative;
+// Whole numbers in a range: of 3.7 the library's own check says that it is not in range.
+CLI::Validator whole_number(int64_t low, int64_t high);
+// A number of bytes such as 512M; for transform().
+extern const CLI::Validator kSize;
+// Nothing, where a script's variable was not set, is no wish to keep, leave out or set nothing.
+extern const CLI::Validator kGiven;
+// No kernel of any backend fits: whose names were asked for, and which are near. Exit code 2.
+[[noreturn]] void no_kernel_fits(const std::vector<std::string>& globs, const std::string& op,
+                                 const std::vector<std::string>& known);
 
 }  // namespace assay

@@ -13,7 +13,9 @@ namespace {
 constexpr RowField kFields[] = {
     {"scenario", "", "The canonical scenario line: what was tested, and the text that repeats it.",
      &Row::scenario},
-    {"kernel", "", "Name of the kernel, the same as its source file.", &Row::kernel},
+    {"kernel", "",
+     "Name of the kernel, the same as its source file; none: no kernel that was chosen is of the case's op.",
+     &Row::kernel},
     {"backend", "", "Backend the kernel came from.", &Row::backend},
     {"device", "", "Device it ran on.", &Row::device},
     {"device_uuid", "", "Its own identity among devices of one name; empty where it has none.",

@@ -137,6 +137,9 @@ ResultsFolder ResultsFolder::resume(const std::string& path, const json& identit
         {path}, "holds another run, whose rows cannot be continued by this one. Different are: " + differs +
                     ". Repeat the command of run.json, or choose another folder with --out");
   const std::string rows_path = folder.file("rows.csv");
+  if (folder.run_.contains("rows_fingerprint") && !fs::exists(rows_path))
+    throw InputError({rows_path},
+                     "is not there, and run.json says that the run ended; choose another folder with --out");
   folder.open_files();
   RowsFile found = read_rows(rows_path);
   if (found.valid_bytes > 0) {

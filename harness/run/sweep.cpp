@@ -167,6 +167,13 @@ SweepResult Sweep::run(ResultsFolder* folder, SweepObserver& observer, const std
           plan.rows += count_.by_op[k.op] * std::max<int64_t>(1, static_cast<int64_t>(arm->modes.size()));
   }
   if (count_.complete) plan.rows += count_.cases * static_cast<int64_t>(broken_.size());
+  if (count_.complete)  // a row each of kernel none
+    for (int32_t op = 1; op < kOpValues; ++op)
+      if (std::none_of(arms_.begin(), arms_.end(), [op](const auto& arm) {
+            return std::any_of(arm->chosen.begin(), arm->chosen.end(),
+                               [op](const KernelInfo& k) { return k.op == op; });
+          }))
+        plan.rows += count_.by_op[op];
   if (!options_.only.empty())
     plan.rows = static_cast<int64_t>(options_.only.size() * (options_.timed ? options_.caches.size() : 1));
   if (options_.stages || options_.until_wrong) plan.rows = -1;  // a case says itself which stages run

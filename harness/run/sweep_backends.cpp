@@ -33,7 +33,11 @@ std::vector<BackendChoice> choose_backends(const std::vector<std::string>& asked
   for (const std::string& text : asked.empty() ? installed : asked) {
     BackendChoice c{text, ""};
     if (text.find('/') != std::string::npos || text.find(".so") != std::string::npos) {
-      if (!fs::is_regular_file(text)) throw InputError(fmt::format("--backend {}: no such file", text));
+      if (!fs::is_regular_file(text))
+        throw InputError(fmt::format("--backend {}: {}", text,
+                                     fs::is_directory(text) ? "is a folder; a library is expected"
+                                     : fs::exists(text)     ? "is no plain file; a library is expected"
+                                                            : "no such file"));
       c.path = fs::absolute(text).string();
       if (text.find('/') == std::string::npos) c.label = "./" + text;
     } else if (c.path = installed_path(text); c.path.empty()) {

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class BadInput : public Program {
  protected:
@@ -29,7 +30,11 @@ TEST_F(BadInput, ScenarioLines) {
   expect_refused(run({"list", "paged h=4/2,5/2,frog batch=1q1s4"}), {"frog"});
   expect_refused(run({"check", "step h=4/2 mask=tree drafted=3 batch=2q4s15"}),
                  {"command line:1:", "drafted=3", "make s at least 4 q"});
-  expect_refused(run({"check", "step h=4/2 drafted=3 batch=2q4s16"}), {"command line:1:", "step mask=tree"});
+  expect_refused(run({"check", "step h=4/2 drafted=3 batch=2q4s16"}),
+                 {"command line:1:", "draft steps of several branches", "write mask=tree"});
+  // All lines are read before one is run, and what was wrong is said to have stopped all of them.
+  expect_refused(run({"check", kLine, "paged h=5/2 batch=1q1s4"}), {"multiple", "; nothing was run"});
+  EXPECT_THAT(run({"check", "paged h=5/2 batch=1q1s4"}).err, Not(HasSubstr("nothing was run")));
   expect_refused(run({"describe", "paged mask=diagonal batch=1q1s4"}), {"diagonal", "causal"});
 }
 
@@ -52,7 +57,6 @@ TEST_F(BadInput, FieldsOfOtherOps) {
     EXPECT_EQ(o.code, 2) << line;
     return o.err;
   };
-  using ::testing::Not;
   EXPECT_THAT(message("step batch=1q1s1 from=codes"),
               AllOf(HasSubstr("command line:1:"), HasSubstr("step reads fp32, bf16 or fp16"),
                     HasSubstr("cache_write"), Not(HasSubstr("states")), Not(HasSubstr("pad"))));
@@ -88,7 +92,7 @@ TEST_F(BadInput, Steps) {
   refused("step h=4/2 budget=0 batch=2q9s40",
           {"command line:1:", "budget: 0 is too small", "a whole number from 1"});
   refused("step h=4/2 mask=cross window=7 batch=1q1s9",
-          {"command line:1:", "window", "to which rows have no distance", "window=-1, alibi=none"});
+          {"command line:1:", "window", "to which rows have no distance", "window= is not for it"});
   refused("step h=4/2 window=7+9 batch=1q1s9",
           {"command line:1:20", "window: unexpected \"+9\"", "a whole number"});
   refused("step h=4/2 encoder=9 table=csr batch=1q1s9", {"command line:1:", "take table=block or token"});
@@ -152,8 +156,14 @@ TEST_F(BadInput, SuiteFiles) {
   expect_refused(run({"list", path("missing.suite")}), {"missing.suite"});
   expect_refused(run({"list", "smokey"}), {"smokey"});
   write("bad.suite", "# fine\npaged batch=1q1s4\npaged batch=1q1s8 d=ten\n");
-  expect_refused(run({"check", path("bad.suite"), "--out", path("out")}), {"bad.suite:3:", "ten"});
+  expect_refused(run({"check", path("bad.suite"), "--out", path("out")}),
+                 {"bad.suite:3:", "ten", "nothing was run"});
   EXPECT_FALSE(std::filesystem::exists(path("out"))) << "nothing half-done";
+  // What editors of other systems leave: a mark in front that nobody sees, or no UTF-8 at all.
+  write("mark.suite", "\xef\xbb\xbfpaged batch=1q1s4\r\n");
+  EXPECT_EQ(run({"list", path("mark.suite")}).out, "paged batch=1q1s4\n");
+  write("wide.suite", std::string("# x\npa\0g\0", 9));
+  expect_refused(run({"list", path("wide.suite")}), {"wide.suite:2:3: zero byte; expected UTF-8 text"});
 }
 
 // A chunk budget below the extends, and a cascade where there is a bias: the steps are right
@@ -221,12 +231,54 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"bench", kLine, "--cache", "cold,,hot"}), {"''", "several with commas"});
   expect_refused(run({"bench", kLine, "--min-samples", "9", "--max-samples", "3"}), {"--max-samples 3"});
   expect_refused(run({"check", kLine, "--timeout", "0"}), {"--timeout"});
-  expect_refused(run({"check", kLine, "--out", ""}), {"--out", "a name is expected"});
-  expect_refused(run({"check", kLine, "--junit", ""}), {"--junit", "a name is expected"});
+  expect_refused(run({"check", kLine, "--out", ""}), {"--out", "a value is expected"});
+  expect_refused(run({"check", kLine, "--junit", ""}), {"--junit", "a value is expected"});
   expect_refused(run({"check", kLine, "--junit", path("no/such/folder.xml")}), {"folder.xml"});
   expect_refused(run({"kernels", "--op", "pagd"}), {"pagd", "prefill, paged"});
   expect_refused(run({"check", kLine, "--filter", "no such text"}), {"--filter matches none"});
   expect_refused(run({"report", path("nowhere")}), {"nowhere"});
+}
+
+// What a stranger typed: the words of the message are about the word that is wrong, and say what is expected.
+TEST_F(BadInput, WordsThatAreNoValues) {
+  const std::vector<std::string> check = {"check", kLine};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), check.begin(), check.end());
+    return run(more);
+  };
+  // A variable of a script that was not set.
+  for (const char* option : {"--seed", "--set", "--filter", "--out"})
+    expect_refused(with({option, ""}), {option, "a value is expected, not an empty word"});
+  // In range, were it a whole number.
+  expect_refused(with({"--races", "3.7"}), {"--races: '3.7' is no whole number from 0 to 1000000"});
+  expect_refused(with({"--jobs", "0"}), {"--jobs: '0' is no whole number from 1 to 4096"});
+  for (const char* size : {"3q", "", "-1", "1e400G"})
+    expect_refused(with({"--worker-memory", size}),
+                   {std::string("--worker-memory: '") + size + "' is no size", "such as 8G"});
+  // There, and no library.
+  expect_refused(with({"--backend", path("")}), {"is a folder; a library is expected"});
+  expect_refused(with({"--backend", "/dev/null"}), {"/dev/null: is no plain file; a library is expected"});
+  const Output trace = run({"check", "paged batch=trace(" + root.string() + ",step=0)", "--backend", "cpu",
+                            "--kernel", "paged_naive_cpu"});
+  EXPECT_EQ(trace.code, 2);
+  EXPECT_THAT(trace.out, HasSubstr("is a folder; a trace file is expected"));
+  // An argument that is missing has the name that the help gives it.
+  expect_refused(run({"facts"}), {"assay: KERNELS is missing: names or globs; assay facts --help"});
+  expect_refused(run({"compare"}), {"RUNS is missing"});
+  expect_refused(run({"merge", path("a")}), {"--out is missing: results folder to make"});
+  // Kernels that are not there, with those that are.
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"facts", "paged_naiv_cpu"},
+        {"kernels", "--kernel", "paged_naiv_cpu"},
+        {"kernels", "--arithmetic", "--json", "--kernel", "paged_naiv_cpu"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--backend", "cpu"});
+    const Output o = run(all);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, AllOf(HasSubstr("no kernel called paged_naiv_cpu"),
+                             HasSubstr("did you mean \"paged_naive_cpu\"?"), HasSubstr("merge_states_cpu")));
+  }
+  expect_refused(run({"calibrate", "--only", "nosuch", "--backend", "cpu"}), {"no instruction of that name"});
 }
 
 // Which of several reasons left nothing, with how many lines and the first of them.
@@ -262,6 +314,16 @@ TEST_F(BadInput, ResultsFolders) {
   expect_refused(run({"check", kLine, "--out", "/proc/assay-out"}), {"/proc/assay-out", "--out"});
   expect_refused(run({"check", kLine, "--resume", path("nowhere")}), {"run.json"});
   expect_refused(run({"check", kLine, "--resume"}), {"--resume DIR"});
+  // Continued by its folder alone a run has options of its own; nothing that was typed goes unheard.
+  const std::vector<std::string> kernel = {"--backend", "cpu", "--kernel", "paged_naive_cpu"};
+  ASSERT_EQ(run({"check", kLine, "--out", path("ended"), kernel[0], kernel[1], kernel[2], kernel[3]}).code,
+            0);
+  EXPECT_EQ(run({"check", "--resume", path("ended"), kernel[0], kernel[1], kernel[2], kernel[3]}).code, 0);
+  expect_refused(run({"check", "--resume", path("ended"), "--seed", "4", "--kernel", "*naive*"}),
+                 {"--resume " + path("ended"), "kernels, seed", "leave them out"});
+  std::filesystem::remove(path("ended/rows.csv"));
+  expect_refused(run({"check", "--resume", path("ended")}), {"rows.csv: is not there"});
+  EXPECT_FALSE(std::filesystem::exists(path("ended/rows.csv")));
   write("occupied", "");
   std::filesystem::create_directories(path("home"));
   write("home/letter.txt", "dear");

@@ -284,7 +284,10 @@ TEST_F(Commands, DescribeShowsTheProblem) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("  0 ...####..."), HasSubstr("  3 ......####"), HasSubstr("16 visible pairs")));
+  EXPECT_THAT(o.out, ::testing::ContainsRegex("rules     all [0-9]+ hold\n"));
   EXPECT_THAT(run({"describe", "fields"}).out, AllOf(HasSubstr("window"), HasSubstr("nhd, hnd")));
+  EXPECT_THAT(run({"describe", "fields", "batch"}).out,
+              AllOf(HasSubstr("COUNTqQ[sS][pP]"), HasSubstr("1q5s3"), Not(HasSubstr(".hpp"))));
 }
 
 TEST_F(Commands, KernelsPrintsTheMatrix) {
@@ -295,6 +298,20 @@ TEST_F(Commands, KernelsPrintsTheMatrix) {
   EXPECT_THAT(o.out, ::testing::ContainsRegex("mask tree +- +-"));
   EXPECT_THAT(o.out, HasSubstr("paged_refuse_fake mask tree: required this problem"));
   EXPECT_THAT(o.out, Not(HasSubstr("prefill")));
+  EXPECT_THAT(o.out, HasSubstr(": fake device (fake), 1 thread, 16.0 GiB\n"));
+  // The header lets a library leave fields of a device empty.
+  const std::string bare = ASSAY_BINARY_DIR "/examples/libexample_bare.so";
+  EXPECT_THAT(run({"kernels", "--backend", bare}).out,
+              HasSubstr(": a CPU (x86-64), threads unknown, memory unknown\n"));
+}
+
+// Cases that no chosen kernel is for have rows too, and progress counts on them.
+TEST_F(Commands, RowsOfNoKernelAreExpected) {
+  const Output o = run(
+      {"check", kLine, "prefill h=4/2 d=64 batch=1q9", "--backend", "cpu", "--kernel", "paged_naive_cpu"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("  none "), HasSubstr("1 case with an op of no kernel")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("2 cases, 2 rows"), Not(HasSubstr("2/1 rows"))));
 }
 
 TEST_F(Commands, InstalledBackendsWithoutADeviceAreLeftOutUnlessAskedFor) {
