@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # some include what the headers lie under there
 
@@ -41,6 +42,8 @@ SOURCES = {
     "13": ("explain_stranger_13.tar.xz", "stranger_13/lib.cpp"),
     "14": ("explain_stranger_14.tar.xz", "stranger_14/kernels/eng.cpp"),
     "14s": ("explain_stranger_14.tar.xz", "stranger_14/steps/src/engine.cpp"),
+    "15a": ("explain_stranger_15.tar.xz", "stranger_15/a/strangera.cpp"),
+    "15b": ("explain_stranger_15.tar.xz", "stranger_15/b/engine.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
@@ -58,13 +61,16 @@ def library(name, packed, build, folder):
     return out
 
 
-def explain(program, row, backend, without):
+def explain(program, row, backend, without, until):
+    left = until - time.monotonic()
+    if left <= 0:
+        return None
     command = [program, "explain", row["line"], "--kernel", row["fault"], "--backend", backend, "--json", "-"]
     if without:
         for cause in sorted({c for side in accepted(row) for c in side} - {"none"}):
             command += ["--without", cause]
     try:
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300)
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=min(300, left + 30))
         return alike(json.loads(done.stdout))
     except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         return {"outcome": f"no answer ({type(error).__name__})", "causes": [], "sure": False, "seconds": 0}
@@ -134,6 +140,7 @@ def main():
     ask.add_argument("--set", action="append", help="only this set; repeatable")
     ask.add_argument("--only", action="append", help="only faults of this name; repeatable")
     ask.add_argument("--every", type=int, default=1, help="every n-th fault")
+    ask.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after so many seconds")
     ask.add_argument("--without", action="store_true", help="with the right causes taken away: then all should be none")
     ask.add_argument("--save", type=pathlib.Path, help="answers as CSV")
     ask.add_argument("--against", type=pathlib.Path, help="saved answers; prints what changed")
@@ -154,8 +161,11 @@ def main():
         for name in sorted({r["library"] for r in rows}):
             kept = folder / f"lib{name}.so"
             libraries[name] = kept if kept.exists() else library(name, given.table.parent, given.build, folder)
+        until = time.monotonic() + given.seconds
         with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-            answers = list(pool.map(lambda r: explain(program, r, libraries[r["library"]], given.without), rows))
+            answers = list(pool.map(lambda r: explain(program, r, libraries[r["library"]], given.without, until), rows))
+    rows = [r for r, a in zip(rows, answers) if a is not None]
+    answers = [a for a in answers if a is not None]
     counts = collections.defaultdict(collections.Counter)
     seconds = collections.Counter()
     out = []
