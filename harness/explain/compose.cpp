@@ -102,6 +102,7 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.one(&Rules::rescaled_twice);
   c.one(&Rules::kept_dims);
   c.one(&Rules::exp_of);
+  c.one(&Rules::exponent_of);
   c.one(&Rules::p_of);
   c.one(&Rules::merge_weight);
   c.one(&Rules::merge_lse);

@@ -107,6 +107,10 @@ void KvStore::load(Row& row) {
   if (!row.readable) return;
   reader_.k_at(row.request, row.place, row.kv_head, row.k.data());
   reader_.v_at(row.request, row.place, row.kv_head, row.v.data());
+  for (std::vector<double>* of : {&row.k, &row.v})
+    for (size_t d = 0; d < of->size() && row.mask != 0; ++d)
+      if (const size_t other = d ^ static_cast<size_t>(row.mask); other > d && other < of->size())
+        std::swap((*of)[d], (*of)[other]);
   if (dequant_format_ == ASSAY_FORMAT_NONE) return;
   const auto dequantise = [format = dequant_format_ & ~kCut](std::vector<double>& of, bool cut) {
     for (double& x : of) x = round_step(cut ? format | kCut : format, x);
@@ -154,6 +158,17 @@ int32_t KvStore::of_head(int32_t row, int32_t kv_head) {
     rows_.push_back(std::move(other));
   }
   return known->second;
+}
+
+int32_t KvStore::with_dims_exchanged(int32_t row, int32_t mask) {
+  const auto [at, fresh] = exchanged_.try_emplace({row, mask}, rows());
+  if (fresh) {
+    Row other = rows_[row];
+    other.loaded = false;
+    other.mask ^= mask;
+    rows_.push_back(std::move(other));
+  }
+  return at->second;
 }
 
 int32_t KvStore::token(int32_t request, int32_t kv_head, int32_t position) {

@@ -40,6 +40,8 @@ class KvStore {
   int32_t token(int32_t request, int32_t kv_head, int32_t position);
   // The same place under another KV head.
   int32_t of_head(int32_t row, int32_t kv_head);
+  // The same place with dimensions d and d xor `mask` exchanged, of K and V.
+  int32_t with_dims_exchanged(int32_t row, int32_t mask);
   // Block of a logical page as the page table says; false: the table entry names no block.
   bool place(int32_t request, int32_t position, int64_t* block, int64_t* slot) const;
   // Row of the token at `slot` of the page that column `column` of the request's table names, clamped to the
@@ -53,7 +55,7 @@ class KvStore {
  private:
   struct Row {
     bool loaded = false, readable = false;
-    int32_t request = 0, kv_head = 0;
+    int32_t request = 0, kv_head = 0, mask = 0;
     OperandReader::Place place;
     std::vector<double> k, v;
   };
@@ -65,6 +67,7 @@ class KvStore {
   int32_t request_, kv_head_, keys_, dequant_format_;
   std::vector<Row> rows_;
   std::map<std::tuple<int32_t, int32_t, int64_t, int64_t>, int32_t> known_;
+  std::map<std::pair<int32_t, int32_t>, int32_t> exchanged_;  // of a row and a mask
   // Of a position of a request; none: its table says no place.
   mutable std::map<std::pair<int32_t, int32_t>, std::optional<OperandReader::Place>> places_;
 };

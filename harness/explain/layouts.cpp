@@ -18,7 +18,7 @@ constexpr double kAssumed = 0.3;      // price of an order that nobody declared
 constexpr double kObserved = 0.02;    // ... and of one that calls showed
 constexpr size_t kLengths = 12;       // of requests by which two orders are told apart
 constexpr int32_t kRows = 16;         // of a request, by which ways to cut what blocks of rows see are
-constexpr size_t kMost = 16;          // orders of parts that are tried
+constexpr size_t kMost = 20;          // orders of parts that are tried
 constexpr size_t kMostFurther = 160;  // unusual ones
 constexpr double kUnusual = 0.15;     // more that they cost
 constexpr int32_t kMostParts = 8;     // of fewer parts than declared, each number is tried up to here
@@ -165,6 +165,10 @@ std::vector<Layout> layouts_of(const Evidence& e) {
       for (bool whole : {false, true})
         for (int32_t tile : tiles)
           if (a.split_keys == 0) tried(tile, splits, {.least = least, .whole = whole});
+    // What is declared may count several running states of every part.
+    for (int32_t fewer : {splits / 2, splits / 4})
+      for (bool whole : {false, true})
+        if (fewer > 1 && a.split_keys == 0) tried(tiles[0], fewer, {.least = 2, .whole = whole});
     for (int32_t fewer = std::min(splits - 1, kMostParts); fewer > 1 && a.split_keys == 0; --fewer)
       for (bool whole : {false, true}) tried(tiles[0], fewer, {.whole = whole});
     if (list.size() > kMost) list.resize(kMost);

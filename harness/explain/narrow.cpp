@@ -109,14 +109,28 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
     part("in all parts but the first", 0.2, [](int32_t at, int32_t) { return at > 0; });
     part("in the last part", 0.25, [](int32_t at, int32_t of) { return at == of - 1; });
     part("in parts of odd number", 0.3, [](int32_t at, int32_t) { return at % 2 == 1; });
+    // A loop of which the first or the last turn stands by itself.
+    const int32_t tile = clues.layouts[i].tile_keys;
+    if (tile > 1 && tile < p.max_kv_len())
+      for (const bool last : {true, false})
+        list.push_back({fmt::format("in the {} tile of every part{}", last ? "last" : "first", words),
+                        [cut, tile, last](const Scene& s, int32_t j) {
+                          const PartsOf parts(cut, s);
+                          const int32_t beside = last ? (j / tile + 1) * tile : j / tile * tile - 1;
+                          if (beside < 0 || beside >= s.kv_len) return true;
+                          return parts.of(beside) != parts.of(std::min(j, std::max(0, s.kv_len - 1)));
+                        },
+                        0.25 + clues.layouts[i].cost, nullptr, &clues.layouts[i]});
   }
   return list;
 }
 
 bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
-  if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q && !h.rules.distance)
+  const bool exponent = h.rules.exponent_factor != 1 && !h.rules.lse;
+  if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q && !h.rules.distance &&
+      !exponent)
     return false;
-  if (keys.of_score && (!h.rules.score || h.rules.edit_terms || h.rules.sees)) return false;
+  if (keys.of_score && (!h.rules.score || h.rules.edit_terms || h.rules.sees || exponent)) return false;
   *to = h;
   to->text += ", " + keys.words;
   to->cost += keys.cost;
@@ -124,6 +138,14 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
     to->rules.sees = [sees = h.rules.sees, holds = keys.holds](const Scene& s, int32_t j) {
       return holds(s, j) ? sees(s, j) : visible(s.problem, s.cell.request, s.cell.row, j);
     };
+  if (exponent) {  // of a weight relative to the maximum so far, which is that of its part
+    if (keys.layout != nullptr) keys.layout->apply(to->rules);
+    to->rules.exponent_factor = 1;
+    to->rules.exponent_of = [factor = h.rules.exponent_factor, holds = keys.holds](const Scene& s,
+                                                                                   const Term& t) {
+      return holds(s, t.position) ? factor : 1.0;
+    };
+  }
   if (h.rules.edit_q)
     to->rules.edit_q_for = [holds = keys.holds](const Scene& s, const Term& t) {
       return holds(s, t.position);

@@ -17,6 +17,7 @@ struct SomeKeys {
   double cost = 0;
   // In place of `holds`: keys of these scores, for hypotheses of what becomes of one.
   std::function<bool(const ScoreParts&)> of_score = {};
+  const Layout* layout = nullptr;  // the way in parts that says which they are, if one does
 };
 
 // Keys that another piece of code may handle: those of a page, a tile or a part, new tokens, distant keys,

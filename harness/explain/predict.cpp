@@ -81,7 +81,7 @@ bool plain_before_merge(const Rules& r) {
   static const Rules kRight;
   const bool hooks = r.world || r.query_of || r.query_at_place || r.kv_head_of || r.kv_request_of || r.sees ||
                      r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.distance || r.o_kept ||
-                     r.l_kept || r.rescaled_twice || r.kept_dims || r.exp_of || r.p_of;
+                     r.l_kept || r.rescaled_twice || r.kept_dims || r.exp_of || r.exponent_of || r.p_of;
   const auto same = [&](auto... of) { return ((r.*of == kRight.*of) && ...); };
   return !hooks &&
          same(&Rules::values_from_k, &Rules::edit_per_key, &Rules::sink_per_split, &Rules::sink_raw,
@@ -211,6 +211,7 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
   Dots* dots = nullptr;
   for (const Term& term : terms) {
     Scored s{term, term.forced, nullptr, 0, 0, 0};
+    if (rules.exponent_of) s.exponent = rules.exponent_of(scene, term);
     if (std::isnan(term.forced)) {
       if (asking == nullptr) asking = &query_at(query), dots = &asking->dots[&scene.keys];
       ScoreParts parts{dot(rules, scene, *asking, *dots, term),

@@ -64,6 +64,7 @@ class Predictor {
     double x;
     const double* v;  // nullptr: zeros
     int32_t tile, part, state;
+    double exponent = 1;  // factor of its weight's exponent
   };
   struct Summed {
     std::vector<SplitPart> parts;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 constexpr double kLn2 = std::numbers::ln2;
+constexpr double kLeastWeight = 0x1p-150;  // half the least number of fp32
 
 }  // namespace
 
@@ -107,8 +108,10 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     double tile_largest = 0;
     for (size_t j = i; j < next; ++j) {
       const double relative_to = rules.stale_maximum && before != kNoScore ? before : maximum;
-      const double argument = rules.exponent_factor * (keys[j].x - relative_to);
+      const double argument = rules.exponent_factor * keys[j].exponent * (keys[j].x - relative_to);
       p[j - i] = offset * (rules.exp_of ? rules.exp_of(argument) : std::exp(argument));
+      // Far below a first maximum that is none of the scores nothing is left of a weight in fp32.
+      if (rules.first_maximum != kNoScore && p[j - i] < kLeastWeight) p[j - i] = 0;
       tile_largest = std::max(tile_largest, p[j - i]);
     }
     double of_tile = 0;  // its row sum, where that is rounded by itself

@@ -144,7 +144,8 @@ struct Rules {
   bool sink_unshifted = false;  // its exponential joins the row sum without the maximum taken off
   double sink_exponent = 1;     // its weight is exp(so much * (sink - maximum))
 
-  double exponent_factor = 1;            // exp(factor * (x - m))
+  double exponent_factor = 1;                                    // exp(factor * (x - m))
+  std::function<double(const Scene&, const Term&)> exponent_of;  // ... and one more of a key's own weight
   double rescale_exponent = 1;           // ... and a power of it where the maximum rises
   std::function<double(double)> exp_of;  // in place of exp, for the weights alone ...
   bool exp_everywhere = false;           // ... or where sums are rescaled and merged too

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "harness/explain/cut.hpp"
 #include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/families/row_places.hpp"
 #include "harness/explain/hypothesis.hpp"
@@ -164,6 +165,27 @@ void alibis(const Clues& clues, Hypotheses& out) {
              [grain](const Scene&, const Term&, double d) { return std::fmod(d, grain); });
     distance(fmt::format("distance no larger than {}", grain), 0.4,
              [grain](const Scene&, const Term&, double d) { return std::min(d, double(grain)); });
+  }
+  // Keys counted from where their part begins, or rows too.
+  for (const Layout& layout : clues.layouts) {
+    if (!layout.parts() || layout.cut.interleaved) continue;
+    for (const bool round : {false, true}) {
+      Hypothesis h = propose(clues, "alibi.shifted",
+                             fmt::format("key's place counted from the first one of its part{}{}",
+                                         round ? ", a distance of one part" : "", layout.words),
+                             0.25 + 0.05 * round + layout.cost);
+      layout.apply(h.rules);
+      const Rules cut = h.rules;
+      h.rules.distance = [cut, round](const Scene& s, const Term& t, double d) {
+        const std::vector<int32_t> starts = PartsOf(cut, s).starts();
+        const auto start_of = [&](int32_t position) {
+          const auto next = std::upper_bound(starts.begin(), starts.end(), position);
+          return next == starts.begin() ? 0 : *(next - 1);
+        };
+        return d + start_of(t.position) - (round ? start_of(s.position) : 0);
+      };
+      out.push_back(std::move(h));
+    }
   }
   for (double n : {1.0, 0.0})
     distance(fmt::format("distance {:g} for all keys", n), 0.25,

@@ -133,6 +133,30 @@ std::vector<What> mistakes(const Clues& clues) {
   return list;
 }
 
+// A swizzle of rows of shared memory that one of two sides forgets: so many dimensions times some bits of the
+// key's number.
+std::vector<What> swizzles_by_key(const Clues& clues) {
+  std::vector<What> list;
+  const Problem& p = clues.problem();
+  for (const int32_t wide : {2, 4, 8, 16, 32, 64})
+    for (const int32_t shift : {1, 2, 4, 8})
+      for (const int32_t count : {2, 4, 8})
+        for (const bool values : {true, false}) {
+          if (wide * count > (values ? p.head_dim_v : p.head_dim_qk)) continue;
+          list.push_back({values ? "dims.v_shifted" : "dims.qk_order",
+                          fmt::format("dimensions of {} exchanged by {} times (key over {} modulo {})",
+                                      values ? "V" : "K", wide, shift, count),
+                          [=](Scene& s, Term& t) {
+                            int32_t& row = values ? t.v_row : t.k_row;
+                            const int32_t mask = t.position / shift % count * wide;
+                            if (mask != 0 && s.keys.has(row, row))
+                              row = s.keys.with_dims_exchanged(row, mask);
+                          },
+                          0});
+        }
+  return list;
+}
+
 using From = std::function<int32_t(const Scene&, int32_t position)>;
 
 // K, V or both of the key at another position of the request, where there is one.
@@ -211,9 +235,9 @@ std::vector<Order> orders_within(int32_t size) {
       {"that comes last", [](int32_t, int32_t n) { return n - 1; }},
       {"of the other half", [](int32_t at, int32_t n) { return (at + n / 2) % n; }},
   };
-  for (int32_t low = 1; 4 * low < size && (size & (size - 1)) == 0; low *= 2)
+  for (int32_t low = 1; 2 * low < size && size > 4 && (size & (size - 1)) == 0; low *= 2)
     list.push_back({fmt::format("with bits {} and {} of its number exchanged,", low, size / 2),
-                    [low](int32_t at, int32_t n) { return with_bits_exchanged(at, low, n / 2); }});
+                    [low, size](int32_t at, int32_t) { return with_bits_exchanged(at, low, size / 2); }});
   for (int32_t rows : {2, 4, 8, 16, 32})
     if (rows < size && size % rows == 0)
       list.push_back({fmt::format("by columns of {}", rows),
@@ -256,6 +280,18 @@ std::vector<What> orders(const Clues& clues) {
                         if (!visible(s.problem, s.cell.request, s.cell.row, at)) t.in_output = 0;
                       },
                       0.35});
+      list.push_back(
+          {cause,
+           fmt::format("V of the key {} of every run of {}, zeros behind the last key", order.words, size),
+           [from](Scene& s, Term& t) {
+             const int32_t at = from(t.position);
+             if (t.position >= s.kv_len || at == t.position) return;
+             if (at < s.kv_len)
+               t.v_row = at;
+             else
+               t.in_output = 0;
+           },
+           0.34});
       for (int32_t tile : runs) {
         if (tile % size == 0 || size >= tile) continue;
         read_from(list, cause,
@@ -317,6 +353,7 @@ void composed_key_family(const Clues& clues, Hypotheses& out) {
   Composer composer(clues, out);
   const Where all{"keys", [](const Scene&, const Term&) { return true; }, 0.1};
   for (const What& what : orders(clues)) composer.add(all, what);
+  for (const What& what : swizzles_by_key(clues)) composer.add({"keys", all.holds, 0.35}, what);
   for (const auto& [where, what] : lanes_of_runs(clues)) composer.add(where, what);
   const std::vector<Where> some = wheres(clues);
   const std::vector<What> by_itself = mistakes(clues), from_elsewhere = reads(clues);

@@ -222,6 +222,36 @@ void layouts(const Clues& clues, Hypotheses& out) {
         if (run != y)
           runs_of(fmt::format("V read in runs of {} slots for {}", run, y), &assay_tensors::v, run,
                   p.page_size / run, {run * d, run, 1});
+        // The index alone is cut into other runs, the strides are those of the tensor.
+        if (run != y && format_bytes(v.format) > 0) {
+          World world;
+          world.rewrite = [run](assay_tensors& a, std::vector<std::vector<float>>& owned) {
+            assay_tensor& t = a.v;
+            const assay_tensor from = t;
+            int64_t last = 0;
+            for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * t.stride[i];
+            std::vector<float>& numbers = owned.emplace_back(last + 1);
+            const int64_t slots = from.shape[2] * from.shape[4];
+            for (int64_t b = 0; b < from.shape[0]; ++b)
+              for (int64_t h = 0; h < from.shape[1]; ++h)
+                for (int64_t j = 0; j < slots; ++j)
+                  for (int64_t e = 0; e < from.shape[3]; ++e) {
+                    const int64_t base = b * from.stride[0] + h * from.stride[1] + e * from.stride[3];
+                    const int64_t own =
+                        base + j / from.shape[4] * from.stride[2] + j % from.shape[4] * from.stride[4];
+                    const int64_t read = base + j / run * from.stride[2] + j % run * from.stride[4];
+                    // Behind the tensor nobody knows what stands.
+                    if (own <= last)
+                      numbers[own] = read <= last ? static_cast<float>(load(from.format, from.data, read))
+                                                  : std::numeric_limits<float>::quiet_NaN();
+                  }
+            t.data = numbers.data();
+            t.format = ASSAY_FP32;
+          };
+          add_world(clues, out, "memory.layout",
+                    fmt::format("V: slots cut into runs of {} for {}, strides kept", run, y), 0.2,
+                    std::move(world));
+        }
         // The number of the run and the place in it exchanged.
         runs_of(run == outer ? "V: run and place in it exchanged"
                              : fmt::format("V: run and place in it exchanged, runs of {}", run),
@@ -232,6 +262,25 @@ void layouts(const Clues& clues, Hypotheses& out) {
   }
   if (p.layout != ASSAY_LAYOUT_NHD && p.layout != ASSAY_LAYOUT_HND) return;
   const bool hnd = p.layout == ASSAY_LAYOUT_HND;
+  // One side with the strides of the other, where these lead no further than its own.
+  const HostOperands host = clues.evidence.operands(false);
+  const auto as_the_other = [&](const char* text, Member of, Member other) {
+    const assay_tensor &own = host.tensors->*of, &theirs = host.tensors->*other;
+    if (own.rank != theirs.rank) return;
+    bool shorter = false;
+    for (int i = 0; i < own.rank; ++i) {
+      if (theirs.stride[i] > own.stride[i]) return;
+      shorter = shorter || theirs.stride[i] < own.stride[i];
+    }
+    if (!shorter) return;
+    World world;
+    world.change = [of, other](const Problem&, assay_tensors& a) {
+      for (int i = 0; i < (a.*of).rank; ++i) (a.*of).stride[i] = (a.*other).stride[i];
+    };
+    add_world(clues, out, "memory.layout", text, 0.15, std::move(world));
+  };
+  as_the_other("V read with the strides of K", &assay_tensors::v, &assay_tensors::k);
+  as_the_other("K read with the strides of V", &assay_tensors::k, &assay_tensors::v);
   for (const Who& who : operands()) {
     if (who.members[0] == &assay_tensors::q) continue;
     World world;

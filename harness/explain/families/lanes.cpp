@@ -232,15 +232,19 @@ void places(const Clues& clues, Hypotheses& out) {
          [=](Scene& s, int32_t page, int32_t slot) { return own_row(s, page % ring * size + slot); });
   // Tokens of a run taken to lie one behind the other.
   for (int32_t run : {size, 8, 16, 32, 64})
-    if (p.table == ASSAY_TABLE_TOKEN)
-      rule(fmt::format("entry of the token table for {} keys, the rest of them behind it", run), 0.2,
-           [=](Scene& s, int32_t page, int32_t slot) {
+    for (const bool round : {true, false}) {
+      if (p.table != ASSAY_TABLE_TOKEN) continue;
+      rule(fmt::format("entry of the token table for {} keys, the rest of them behind it{}", run,
+                       round ? "" : ", no further than the last slot"),
+           0.2 + 0.02 * !round, [=](Scene& s, int32_t page, int32_t slot) {
              const int32_t position = page * size + slot, start = position / run * run;
              int64_t block = -1, at = 0;
              if (!s.keys.place(s.keys.request(), start, &block, &at)) return own_row(s, position);
-             const int64_t flat = block * size + at + position - start;
-             return s.keys.extra(flat / size % s.keys.blocks(), flat % size);
+             const int64_t flat = block * size + at + position - start, slots = s.keys.blocks() * size;
+             const int64_t to = round ? flat % slots : std::min(flat, slots - 1);
+             return s.keys.extra(to / size, to % size);
            });
+    }
   // Requests from some number on take rows of the table that are taken already.
   const auto requests = static_cast<int32_t>(p.requests.size());
   for (int32_t limit = 2; limit < requests; limit *= 2)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/families/row_places.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
@@ -131,6 +132,25 @@ void windows(Searcher& add) {
     }
 }
 
+// As many tiles as the window or chunk of a row, or of a block of rows, has, but from the request's first key
+// on.
+void tiles_from_the_front(Searcher& add) {
+  const Problem& p = add.clues().problem();
+  if (p.window_left < 0 && p.chunk == 0) return;
+  std::vector<RowBlock> blocks = row_blocks(p);
+  if (blocks.empty() || blocks.front().size > 1) blocks.insert(blocks.begin(), RowBlock{1, false});
+  for (const RowBlock& block : blocks)
+    for (const int32_t tile : add.clues().tile_sizes)
+      add.terms("keys.kv_len_short",
+                fmt::format("as many tiles of {} as {} see, counted from the request's first key", tile,
+                            block.words()),
+                0.35, [block, tile](Scene& s, std::vector<Term>& terms) {
+                  const KeyRange range = block.keys(s.problem, s.cell);
+                  const auto held = (range.end + tile - 1) / tile - range.begin / tile;
+                  std::erase_if(terms, [&](const Term& t) { return t.position >= held * tile; });
+                });
+}
+
 void chunks(Searcher& add) {
   const Problem& p = add.clues().problem();
   const MaskRule given = given_mask(p);
@@ -171,17 +191,22 @@ void chunks(Searcher& add) {
       {"the first row",
        [](const Scene& s) { return std::max(0, s.problem.requests[s.cell.request].context_len()); }},
   };
-  const auto chunk_of = [&](const auto& name, const std::function<int32_t(const Scene&)>& at, double cost) {
+  // A chunk that begins earlier and ends at the row holds the row's own, and keys of those before it.
+  const auto chunk_of = [&](const auto& name, const std::function<int32_t(const Scene&)>& at, bool before,
+                            double cost) {
     for (bool open : {false, true}) {
       m = given;
       m.chunk_at = at;
       m.chunk_open = open;
-      add.mask("mask.chunk_shifted",
-               fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : ""), cost, m);
+      const std::string text =
+          fmt::format("chunk of {}{}", name, open ? ", but up to the row's own position" : "");
+      if (open && before) add.mask("mask.chunk_wide", text, cost, m);
+      add.mask("mask.chunk_shifted", text, cost + 0.02 * (open && before), m);
     }
   };
-  for (const auto& [name, at] : rows) chunk_of(name, at, 0.1);
-  for (const RowPlace& place : row_places(p)) chunk_of(place.name, place.at, 0.25);
+  for (const auto& [name, at] : rows) chunk_of(name, at, std::string_view(name) == "the first row", 0.1);
+  for (const RowPlace& place : row_places(p))
+    chunk_of(place.name, place.at, place.cause == "mask.causal_short", 0.25);
   m = given;
   if (const int32_t size =
           add.best_mask(1, std::min(p.max_kv_len(), kWidest), [](MaskRule& r, int32_t v) { r.chunk = v; });
@@ -320,6 +345,7 @@ void lengths(Searcher& add) {
 void length_family(const Clues& clues, Hypotheses& out) {
   Searcher add(clues, out);
   windows(add);
+  tiles_from_the_front(add);
   chunks(add);
   positions(add);
   tiles_of_another_row(add);

@@ -322,6 +322,34 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     m = right;
     m.tree_of_first = true;
     add("mask.tree_shifted", "matrix of the first request read by all", m, 0.1);
+    const auto begins = [&](const char* words, std::function<int64_t(const Problem&, int32_t)> of) {
+      m = right;
+      m.tree_begin = std::move(of);
+      add("mask.tree_shifted", fmt::format("the request's matrix taken to begin at {}", words), m, 0.1);
+    };
+    const auto rows_before = [](const Problem& problem, int32_t request) {
+      int64_t rows = 0;
+      for (int32_t r = 0; r < request; ++r) rows += problem.requests[r].q_len;
+      return rows;
+    };
+    begins("its first row times its rows", [rows_before](const Problem& problem, int32_t r) {
+      return rows_before(problem, r) * problem.requests[r].q_len;
+    });
+    begins("its first row times the longest request's rows",
+           [rows_before](const Problem& problem, int32_t r) {
+             return rows_before(problem, r) * problem.max_q_len();
+           });
+    begins("its first row", rows_before);
+    begins("its number times the square of its rows", [](const Problem& problem, int32_t r) {
+      const int64_t n = problem.requests[r].q_len;
+      return n * n * r;
+    });
+    begins("its number times the square of the longest request's rows",
+           [](const Problem& problem, int32_t r) {
+             const int64_t n = problem.max_q_len();
+             return n * n * r;
+           });
+    m = right;
     if (p.group() > 1) {
       m = right;
       m.tree_row_packed = true;

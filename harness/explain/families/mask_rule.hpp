@@ -37,10 +37,13 @@ struct MaskRule {
   bool tree_clamped = false;     // no further than the last entry of all matrices
   bool tree_kept = false;        // no further than the last entry of its own
   bool tree_on = false;          // what lies behind the request's matrix is read, not its beginning
-  int32_t keep_first = 0;        // keys of the request that window and chunk never hide
-  int32_t chunk_back = 0;        // chunks before the row's own that it sees too
-  int32_t keys_back = 0;         // keys before its own chunk that it sees too
-  bool chunk_open = false;       // chunks behind it too, as far as causality allows
+  // Where a request's matrix is taken to begin, over the end of the last one if need be; empty: where it
+  // does.
+  std::function<int64_t(const Problem&, int32_t request)> tree_begin;
+  int32_t keep_first = 0;                             // keys of the request that window and chunk never hide
+  int32_t chunk_back = 0;                             // chunks before the row's own that it sees too
+  int32_t keys_back = 0;                              // keys before its own chunk that it sees too
+  bool chunk_open = false;                            // chunks behind it too, as far as causality allows
   std::function<int32_t(const Scene&)> chunk_origin;  // key where a chunk begins; empty: position 0
   // Where the row stands, for causality, the window and the chunk; empty: where it does.
   std::function<int32_t(const Scene&)> causal_at, window_at, chunk_at;
@@ -114,6 +117,10 @@ struct MaskRule {
     const std::vector<int64_t> first = p.tree_indptr();
     const int64_t size = static_cast<int64_t>(n) * n;
     const int64_t at = static_cast<int64_t>(row) * (tree_stride > 0 ? tree_stride : n) + column;
+    if (tree_begin) {
+      const int64_t from = tree_begin(p, s.cell.request) + at;
+      return p.tree_mask[static_cast<size_t>(from) % p.tree_mask.size()] != 0;
+    }
     // Behind the first matrix the next ones lie.
     if (tree_of_first) return p.tree_mask[at % static_cast<int64_t>(p.tree_mask.size())] != 0;
     if (tree_clamped)

@@ -2,7 +2,9 @@
 // Hypotheses about splits and their merge. Where their order is not declared the usual ones are tried.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numbers>
+#include <numeric>
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/merges.hpp"
@@ -261,7 +263,7 @@ void empties(const Clues& clues, Merges& add) {
   Predictor* predictor = &clues.predictor;
   const Problem& p = clues.problem();
   using Before = std::function<bool(Cell&)>;
-  const std::vector<std::pair<std::string, Before>> orders = {
+  std::vector<std::pair<std::string, Before>> orders = {
       {"the KV head or request before",
        [&p](Cell& c) {
          const int32_t group = p.group();
@@ -296,6 +298,29 @@ void empties(const Clues& clues, Merges& add) {
          return false;
        }},
   };
+  // Requests of another order of work.
+  for (const bool longest : {true, false}) {
+    auto turn = std::make_shared<std::vector<int32_t>>(p.requests.size());
+    std::iota(turn->begin(), turn->end(), 0);
+    std::stable_sort(turn->begin(), turn->end(), [&](int32_t a, int32_t b) {
+      return longest ? p.requests[a].kv_len > p.requests[b].kv_len
+                     : p.requests[a].kv_len < p.requests[b].kv_len;
+    });
+    if (std::is_sorted(turn->begin(), turn->end())) continue;
+    orders.emplace_back(
+        fmt::format("the KV head or request before, the {} first", longest ? "longest" : "shortest"),
+        [&p, turn](Cell& c) {
+          const int32_t group = p.group();
+          if (c.head >= group) return c.head -= group, true;
+          c.head += p.heads_q - group;
+          auto at = std::find(turn->begin(), turn->end(), c.request);
+          while (at != turn->begin()) {
+            c.request = *--at;
+            if (c.row < p.requests[c.request].q_len && p.requests[c.request].kv_len > 0) return true;
+          }
+          return false;
+        });
+  }
   // Blocks of rows one after the other, each row in its place of the block; the KV heads and requests before.
   std::vector<std::pair<std::string, Before>> walks = orders;
   for (const UnitsOfBlock& block : blocks_of_units(p))

@@ -150,6 +150,35 @@ void page_family(const Clues& clues, Hypotheses& out) {
           }
         });
   }
+  // The same where the size is no power of two, as its bits stand.
+  if (paged && (size & (size - 1)) != 0)
+    add("page.wrong", "slot is the bits that the key's number shares with the page's size less one", 0.2,
+        [size](Scene& s, std::vector<Term>& terms) {
+          for (Term& t : terms)
+            t.k_row = t.v_row = own_row(s, t.position / size * size + (t.position & (size - 1)));
+        });
+  // Slots, or pages and slots, counted from where the key's part begins.
+  if (paged)
+    for (const Layout& layout : clues.layouts) {
+      if (!layout.parts() || layout.cut.interleaved) continue;
+      for (const bool pages : {false, true}) {
+        Hypothesis h = propose(clues, "page.wrong",
+                               fmt::format("{} counted from the first key of its part{}",
+                                           pages ? "page and slot" : "slot", layout.words),
+                               0.25 + layout.cost);
+        layout.apply(h.rules);
+        const Rules cut = h.rules;
+        h.rules.edit_terms = [=](Scene& s, std::vector<Term>& terms) {
+          const std::vector<int32_t> starts = PartsOf(cut, s).starts();
+          for (Term& t : terms) {
+            const auto next = std::upper_bound(starts.begin(), starts.end(), t.position);
+            const int32_t from = t.position - (next == starts.begin() ? 0 : *(next - 1));
+            t.k_row = t.v_row = own_row(s, pages ? from : t.position / size * size + from % size);
+          }
+        };
+        out.push_back(std::move(h));
+      }
+    }
   // What is filled of the last page is taken for what is filled of every one.
   if (paged && size > 1)
     add("page.wrong", "slots of every page no further than the last one filled in the last page", 0.2,

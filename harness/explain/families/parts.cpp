@@ -109,6 +109,24 @@ void add(const Clues& clues, Hypotheses& out, const Cutting& cutting, std::strin
 // Behind a page read in place of another, which may predict the same.
 constexpr double kStale = 0.55;
 
+// A prologue that loads the first tiles of the request where a part begins.
+void begun_at_the_front(const Clues& clues, Hypotheses& out, const Cutting& cutting) {
+  const int32_t tile = cutting.layout.tile_keys;
+  const char* sides[] = {"K and V", "K", "V"};
+  if (!cutting.layout.parts()) return;
+  for (int32_t held : {1, 2, 3, 4})
+    for (int side = 0; side < 3; ++side)
+      add(clues, out, cutting, "keys.lanes_stale",
+          fmt::format("{} of the first {} of every part are those of the request's first", sides[side],
+                      held > 1 ? fmt::format("{} tiles", held) : "tile"),
+          0.4 + 0.02 * (held > 1), [tile, side, held](Term& t, const Place& p) {
+            const int32_t from = p.at * tile + t.position % tile;
+            if (p.part == 0 || p.at >= held) return;
+            if (side != 2) t.k_row = from;
+            if (side != 1) t.v_row = from;
+          });
+}
+
 // What the buffer still holds of the tile before, in every tile of a part but the first.
 void stale(const Clues& clues, Hypotheses& out, const Cutting& cutting) {
   const int32_t tile = cutting.layout.tile_keys;
@@ -172,6 +190,7 @@ void part_family(const Clues& clues, Hypotheses& out) {
                 if (holds(at)) (values ? t.k_for_v : t.v_for_k) = true;
               });
     }
+    begun_at_the_front(clues, out, cutting);
     stale(clues, out, cutting);
   }
 }

@@ -229,6 +229,17 @@ void rescales_of_others(const Clues& clues, const Layout& tiling, Hypotheses& ou
                           const int32_t end = std::min(block.count(p, c), first + block.size);
                           return block.at(p, c, last ? end - 1 : first);
                         });
+  // A thread of a matrix instruction holds rows of either half of a block.
+  for (const UnitsOfBlock& block : blocks_of_units(p))
+    for (const bool second : {true, false})
+      maps.emplace_back(
+          fmt::format("the {} half of {} as the other one", second ? "second" : "first", block.words()),
+          [&p, block, second](const Cell& c) {
+            const int32_t own = block.number(p, c), half = block.size / 2;
+            if ((own % block.size >= half) != second) return c;
+            const int32_t to = second ? own - half : own + half;
+            return to < block.count(p, c) ? block.at(p, c, to) : c;
+          });
   for (const int32_t step : {-1, 1})
     for (const bool packed : {false, true}) {
       if (packed && p.group() == 1) continue;
@@ -260,6 +271,37 @@ void transposed_slots(const Clues& clues, Merges& add) {
   const Problem& p = clues.problem();
   enum Of { kMaximum, kLse, kOutput, kAll };
   const char* names[] = {"maxima", "LSEs", "outputs", "results"};
+  // All rows and heads of the batch in one table for each part.
+  const std::vector<int32_t>* first = &clues.evidence.first_rows;
+  for (const bool heads_first : {false, true})
+    for (const Of of : {kOutput, kLse, kAll}) {
+      const auto rows = static_cast<int32_t>(p.total_q());
+      if (rows < 2 || p.heads_q < 2) break;
+      Hypothesis h = add.start(
+          "merge.partial_of_other",
+          fmt::format("{} of every part in a table of all rows and heads, written by {} and read by {}",
+                      names[of], heads_first ? "heads" : "rows", heads_first ? "rows" : "heads"),
+          0.3);
+      const Rules base = h.rules;
+      Predictor* predictor = &clues.predictor;
+      h.rules.edit_parts = [=](const Scene& s, std::vector<SplitPart>& parts) {
+        if (count(parts) < 2) return;
+        const int32_t row = (*first)[s.cell.request] + s.cell.row, heads = s.problem.heads_q;
+        const int32_t flat = heads_first ? row * heads + s.cell.head : s.cell.head * rows + row;
+        const int32_t from = heads_first ? flat % rows : flat / heads,
+                      head = heads_first ? flat / rows : flat % heads;
+        const auto after = std::upper_bound(first->begin(), first->end(), from);
+        const auto request = static_cast<int32_t>(after - first->begin()) - 1;
+        const Cell other{request, from - (*first)[request], head};
+        if (other == s.cell) return;
+        const std::vector<SplitPart> theirs = parts_of(*predictor, base, other);
+        for (int32_t i = 0; i < count(parts) && i < count(theirs); ++i) {
+          if (of != kLse) parts[i].o = theirs[i].o;
+          if (of != kOutput) parts[i].lse = theirs[i].lse;
+        }
+      };
+      add.push(std::move(h));
+    }
   std::vector<UnitsOfBlock> blocks = blocks_of_units(p);
   if (p.group() > 1) blocks.push_back({p.group(), true});
   for (const UnitsOfBlock& block : blocks)

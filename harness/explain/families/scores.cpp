@@ -8,6 +8,7 @@
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/alibi.hpp"
 #include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
@@ -138,6 +139,35 @@ void softcaps(const Clues& clues, Hypotheses& out) {
       }
 }
 
+// ... those of the tiles that the rows of a block visit together, as far as there are keys.
+void capped_masks_of_blocks(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  if (!(p.softcap > 0) || p.max_q_len() < 2) return;
+  for (const RowBlock& block : row_blocks(p))
+    for (const int32_t grain : clues.tile_sizes) {
+      Hypothesis h = propose(clues, "softcap.after_mask",
+                             fmt::format("masked keys of the tiles of {} that {} see count with score -cap",
+                                         grain, block.words()),
+                             0.25);
+      h.rules.edit_terms = [block, grain, cap = double(p.softcap)](Scene& s, std::vector<Term>& terms) {
+        const KeyRange range = block.keys(s.problem, s.cell);
+        if (range.begin >= range.end) return;
+        std::vector<char> seen(std::max(s.kv_len, 1), 0);
+        for (const Term& t : terms)
+          if (t.position >= 0 && t.position < s.kv_len) seen[t.position] = 1;
+        const int32_t end = std::min<int32_t>(s.kv_len, (range.end + grain - 1) / grain * grain);
+        for (int32_t j = static_cast<int32_t>(range.begin) / grain * grain; j < end; ++j) {
+          if (seen[j]) continue;
+          terms.push_back({j, j, j});
+          terms.back().forced = -cap;
+        }
+        std::stable_sort(terms.begin(), terms.end(),
+                         [](const Term& a, const Term& b) { return a.position < b.position; });
+      };
+      out.push_back(std::move(h));
+    }
+}
+
 void sinks(const Clues& clues, Hypotheses& out) {
   const Problem& p = clues.problem();
   const auto add = [&](std::string_view cause, std::string text, double cost,
@@ -260,6 +290,7 @@ void sinks(const Clues& clues, Hypotheses& out) {
 
 void score_family(const Clues& clues, Hypotheses& out) {
   softcaps(clues, out);
+  capped_masks_of_blocks(clues, out);
   alibis(clues, out);
   sinks(clues, out);
 }
