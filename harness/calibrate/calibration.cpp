@@ -29,7 +29,7 @@ std::vector<const assay_instruction*> instructions_of(const Backend& backend,
     if (wanted(list[i]->name)) chosen.push_back(list[i]);
   }
   if (chosen.empty())
-    throw InputError(
+    throw InfrastructureError(
         fmt::format("backend {}: no instruction of that name; it has: {}", backend.name(), names));
   return chosen;
 }

@@ -70,7 +70,8 @@ const CLI::Validator kSize(
     [](std::string& text) {
       std::string bytes = text;
       try {
-        if (static const CLI::AsSizeValue size(false); size(bytes).empty()) {
+        static const CLI::AsSizeValue size(false);
+        if (!text.empty() && text[0] >= '0' && text[0] <= '9' && size(bytes).empty()) {
           text = bytes;
           return std::string();
         }

@@ -3,6 +3,7 @@
 // side where they are planted; and the kernel without them passes all those lines.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -71,6 +72,31 @@ TEST(CodeFaults, AreKilledInEveryFormatByTheOrdinarySuites) {
   EXPECT_GE(killed.size(), 60u);
   for (const int32_t format : without)
     EXPECT_TRUE(with_codes.contains(format)) << assay::name_of(assay::format_names(), format);
+}
+
+// Sums that 16 bits do not hold: of every line of codes whose formats the integer unit multiplies, under each
+// scale it takes. Of other inputs sums are small wherever a scale is that of a whole tensor or head.
+TEST(CodeFaults, SumsThatSaturateAreKilledByEveryLineOfCodes) {
+  const assay::Backend backend = assay::Backend::load(ASSAY_BINARY_DIR "/faulty/libassay_faulty.so");
+  const assay_device device = backend.device(0);
+  const auto faults = rare_faults();
+  const auto row =
+      std::find_if(faults.begin(), faults.end(), [](const Row& r) { return r.switches.qk_sums_saturated; });
+  ASSERT_NE(row, faults.end());
+  std::set<int32_t> scales;
+  assay::Suite suite = assay::Suite::open("formats");
+  while (const auto line = suite.next()) {
+    if (line->scenario.recipe != assay::InputRecipe::kCodes) continue;
+    const assay::Problem p = assay::make_problem(line->scenario);
+    const assay::ProblemView view(p);
+    if (row->reached(view.get()) == 0) continue;
+    const std::string op = assay::op_of(p).has_cache ? "paged_" : "prefill_";
+    assay::Judge judge(p, 3e6);
+    EXPECT_EQ(judge.judge(backend, *backend.find(op + row->name), device).outcome, Outcome::kWrong)
+        << assay::print(line->scenario);
+    scales.insert(view.get()->q_scale_kind);
+  }
+  EXPECT_EQ(scales, (std::set<int32_t>{ASSAY_SCALE_TENSOR, ASSAY_SCALE_HEAD, ASSAY_SCALE_TOKEN_HEAD}));
 }
 
 }  // namespace
