@@ -360,13 +360,40 @@ class LegalKernels {
     const double most = a_.exp_relative_error - 0x1p-24, o = against_o ? rows_[head].o[channel] : 0;
     std::vector<float> value;
     for (const size_t key : keys) value.push_back(static_cast<float>(c_.v[key * dv_ + channel]));
-    return [this, side, most, o, value = std::move(value)](int64_t j, float x) {
+    const std::vector<int64_t> against = opposed(head, keys);
+    return [this, side, most, o, value = std::move(value), against](int64_t j, float x) {
+      // The largest weight of a tile, which P's grid is laid by, errs against the weight nearest to a tie.
+      if (!against.empty() && against[static_cast<size_t>(j)] >= 0)
+        return side * (value[static_cast<size_t>(against[static_cast<size_t>(j)])] > o ? -most : most);
       const double v = value[static_cast<size_t>(j)];
       const auto taken = [&](double e) {
         return side * moves(std::exp(static_cast<double>(x)) * (1 + e), v, o);
       };
       return taken(most) > taken(-most) ? most : -most;
     };
+  }
+
+  // Of P by tile maximum: at the place of each tile's largest weight that of the one whose P is nearest to a
+  // tie of its grid, -1 elsewhere.
+  std::vector<int64_t> opposed(size_t head, const std::vector<size_t>& keys) const {
+    if (a_.p_int8_tile_max == 0) return {};
+    const std::vector<double>& x = rows_[head].x;
+    const auto tile = static_cast<size_t>(std::max(1, a_.tile_keys));
+    std::vector<int64_t> against(keys.size(), -1);
+    for (size_t from = 0; from < keys.size(); from += tile) {
+      const size_t to = std::min(keys.size(), from + tile);
+      size_t top = from, nearest = to;
+      for (size_t i = from; i < to; ++i)
+        if (x[keys[i]] > x[keys[top]]) top = i;
+      double least = std::numeric_limits<double>::infinity();
+      for (size_t i = from; i < to; ++i) {
+        const double code = 127 * std::exp(x[keys[i]] - x[keys[top]]);
+        const double away = std::fabs(code - std::floor(code) - 0.5) / code;
+        if (i != top && code > 0.25 && away < least) least = away, nearest = i;
+      }
+      if (nearest < to) against[top] = static_cast<int64_t>(nearest);
+    }
+    return against;
   }
 
   // What a weight makes of a numerator that is rounded, less O times what it makes of the row sum.

@@ -35,6 +35,12 @@ struct Effort {
   size_t kernels, orders;
 };
 
+double widest(const BoundedAttention& b) {
+  double half = 0;
+  for (size_t i = 0; i < b.value.o.size(); ++i) half = std::max(half, (b.o_high[i] - b.o_low[i]) / 2);
+  return half;
+}
+
 // Of these kernels of a row.
 Reached reached(const EightBits& kernel, const DenseCase& c, uint64_t seed, size_t orders,
                 const std::vector<size_t>& kernels) {
@@ -72,8 +78,9 @@ Reached reached(const EightBits& kernel, const DenseCase& c, uint64_t seed, size
 
 // Where every rounding but those of fp32 is repeated, a bound is as wide as one weight that lies at a tie of
 // P's grid, and most rows have none: so the same row is looked at with softmax scales that take one of its
-// heaviest weights to a tie, and with some that differ from these in their last bits.
-constexpr size_t kTied = 2;
+// heaviest weights to a tie, and with some that differ from these in their last bits. Bounds are asked of
+// all, kernels run beside the ties where these are widest: long rows are dear to run.
+constexpr size_t kTied = 2, kRun = 2;
 constexpr int kScales = 8;  // on either side, a last bit apart
 
 std::vector<float> scales_at_ties(const EightBits& kernel, const DenseCase& c) {
@@ -97,7 +104,8 @@ std::vector<float> scales_at_ties(const EightBits& kernel, const DenseCase& c) {
     std::sort(order.begin(), order.end(), [&](size_t i, size_t j) { return x[i] > x[j]; });
     size_t tied = 0;
     for (const size_t j : order) {
-      if (x[j] == maximum[j] || tied++ == kTied) continue;
+      if (x[j] == maximum[j]) continue;
+      if (tied++ == kTied) break;
       const double code = 127 * std::exp(c.problem.softmax_scale * (x[j] - maximum[j]));
       const double tie = std::log((std::floor(code) + 0.5) / 127) / (x[j] - maximum[j]);
       if (code > 1 && tie > 0) scales.push_back(static_cast<float>(tie));
@@ -112,15 +120,31 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
   std::iota(kernels.begin(), kernels.end(), size_t{0});
   Reached all = reached(kernel, c, seed, effort.orders, kernels);
   if (kernel.operands != ASSAY_INT8) return all;
-  for (const float scale : scales_at_ties(kernel, c))
+  struct Tie {
+    std::vector<float> scales;
+    double half = 0;  // the widest of its bounds
+  };
+  std::vector<Tie> ties;
+  for (const float scale : scales_at_ties(kernel, c)) {
+    Tie& tie = ties.emplace_back();
     for (int n = -kScales; n <= kScales; ++n) {
       c.problem.softmax_scale = scale;
       for (int step = 0; step < std::abs(n); ++step)
         c.problem.softmax_scale = std::nextafter(c.problem.softmax_scale, n < 0 ? 0.0f : 1.0f);
+      tie.scales.push_back(c.problem.softmax_scale);
+      tie.half =
+          std::max(tie.half, widest(bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic)));
+    }
+  }
+  std::sort(ties.begin(), ties.end(), [](const Tie& a, const Tie& b) { return a.half > b.half; });
+  if (ties.size() > kRun) ties.resize(kRun);
+  for (const Tie& tie : ties)
+    for (const float scale : tie.scales) {
+      c.problem.softmax_scale = scale;
       // Both heads, both directions of LegalKernels' choice of each weight's error.
-      Reached beside = reached(kernel, c, seed, 0, {4, 5, 12, 13});
-      beside.squares = 0, beside.rows = beside.elements = 0;
-      all.add(beside);
+      Reached there = reached(kernel, c, seed, 0, {4, 5, 12, 13});
+      there.squares = 0, there.rows = there.elements = 0;
+      all.add(there);
     }
   return all;
 }
