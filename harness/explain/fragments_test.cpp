@@ -56,7 +56,7 @@ TEST(Fragments, SlotsByTheBitsOfAPageSizeThatIsNoPowerOfTwo) {
                                    in_terms([](Scene& s, std::vector<Term>& terms) {
                                      for (Term& t : terms)
                                        t.k_row = t.v_row =
-                                           own_row(s, t.position / 24 * 24 + (t.position & 23));
+                                           s.keys.through_table(t.position / 24, t.position & 23);
                                    }));
   EXPECT_THAT(text, HasSubstr("slot is the bits that the key's number shares with the page's size less one"));
 }

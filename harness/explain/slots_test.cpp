@@ -117,7 +117,7 @@ TEST(Curves, ArgumentsReciprocalsAndBase2) {
       [](assay_arithmetic& a) { a.order_declared = 1, a.splits = 2, a.split_keys = 64, a.tile_keys = 64; });
 }
 
-// Both lines are explained by the number of the slot's bits, whatever else explains the second one.
+// The plain words explain both lines.
 TEST(Addresses, SlotsByTheBitsOfAPageThatIsNoPowerOfTwo) {
   const char* line = "paged h=4/2 d=64 page=12 batch=2q6s72_1q9s60 seed=11";
   const Mistakes make = [](const Problem& p, Rules& r) {
@@ -129,7 +129,8 @@ TEST(Addresses, SlotsByTheBitsOfAPageThatIsNoPowerOfTwo) {
   const Evidence here = fabricated(line, kFake, make), there = fabricated(second_line(line), kFake, make);
   const Explanation x =
       explain(here, {}, [&](BesideLine which) { return which == BesideLine::kSecond ? &there : nullptr; });
-  EXPECT_THAT(explanation_text(x, here.problem, 1, false), HasSubstr("slot is the key's number and 11"));
+  EXPECT_THAT(explanation_text(x, here.problem, 1, false),
+              HasSubstr("slot is the bits that the key's number shares with the page's size less one"));
 }
 
 // Blocks of numbers beyond 127 are others', block 0 among them.

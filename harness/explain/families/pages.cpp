@@ -155,7 +155,7 @@ void page_family(const Clues& clues, Hypotheses& out) {
     add("page.wrong", "slot is the bits that the key's number shares with the page's size less one", 0.2,
         [size](Scene& s, std::vector<Term>& terms) {
           for (Term& t : terms)
-            t.k_row = t.v_row = own_row(s, t.position / size * size + (t.position & (size - 1)));
+            t.k_row = t.v_row = s.keys.through_table(t.position / size, t.position & (size - 1));
         });
   // Slots, or pages and slots, counted from where the key's part begins.
   if (paged)
