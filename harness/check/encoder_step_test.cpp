@@ -164,7 +164,7 @@ TEST(EncoderSteps, WhatIsNotTakenIsNamed) {
         {kCross + "batch=5q3s200p64", "has an encoder of its own"},
         {kBehind + "table=csr " + rows, "take table=block or token"},
         {std::string("paged encoder=9 batch=1q9s30"), "unknown"},
-        {std::string("step mask=full batch=1q9"), "write write=off and groups without s"},
+        {std::string("step mask=full batch=1q9"), "kept in no cache; write write=off"},
         {std::string("step mask=full write=off batch=1q9s30"), "groups without s"}})
     try {
       parse_scenario(line);
