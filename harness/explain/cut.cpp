@@ -76,12 +76,19 @@ int32_t PartsOf::dealt(int32_t position) const {
   return parts_ - 1;
 }
 
+int32_t PartsOf::step() const { return split_keys_ > 0 ? split_keys_ : std::max(1, tile_keys_); }
+
 std::vector<int32_t> PartsOf::starts() const {
   std::vector<int32_t> list;
-  const int32_t step = split_keys_ > 0 ? split_keys_ : std::max(1, tile_keys_);
-  for (int32_t key = step; key < keys_; key += step)
+  for (int32_t key = step(); key < keys_; key += step())
     if (dealt(key) != dealt(key - 1)) list.push_back(key);
   return list;
+}
+
+int32_t PartsOf::start_of(int32_t position) const {
+  int32_t key = std::max(0, std::min(position, keys_ - 1) / step() * step());
+  while (key > 0 && dealt(key) == dealt(key - 1)) key -= step();
+  return key;
 }
 
 }  // namespace assay

@@ -22,8 +22,11 @@ class PartsOf {
   bool whole_tiles() const { return split_keys_ == 0; }  // parts consist of whole tiles by construction
   // First key of every part but the first that begins a run of keys; not for interleaved parts.
   std::vector<int32_t> starts() const;
+  // First key of the part of a key, or of the last one before the end; not for interleaved parts.
+  int32_t start_of(int32_t position) const;
 
  private:
+  int32_t step() const;                   // parts begin at multiples of it
   int32_t dealt(int32_t position) const;  // the part, whatever states it has
   int32_t turn(int32_t position) const;   // the state
   int32_t tile_keys_ = 0, split_keys_ = 0, keys_ = 0, first_ = 0, tiles_ = 1, parts_ = 1, count_ = 1;

@@ -303,6 +303,12 @@ HostOperands Evidence::operands(bool of_low) const {
 
 int64_t Evidence::packed_row(const Cell& c) const { return first_rows[c.request] + c.row; }
 
+Cell cell_of_row(const std::vector<int32_t>& first_rows, int64_t packed, int32_t head) {
+  const auto after = std::upper_bound(first_rows.begin(), first_rows.end(), packed);
+  const auto request = static_cast<int32_t>(after - first_rows.begin()) - 1;
+  return {request, static_cast<int32_t>(packed - first_rows[request]), head};
+}
+
 double Evidence::got(Call which, const Cell& c, int32_t dim) const {
   const CallResultCopy& from = call(which);
   const int64_t slot = packed_row(c) * problem.heads_q + c.head;

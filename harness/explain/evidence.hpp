@@ -64,6 +64,10 @@ struct Evidence {
   std::shared_ptr<Raw> raw;
 };
 
+// The cell of a row of the batch, as `first_rows` (cu_q) numbers them; where several requests begin, the last
+// of them, which owns rows.
+Cell cell_of_row(const std::vector<int32_t>& first_rows, int64_t packed, int32_t head);
+
 struct CaptureOptions {
   double rows_budget = 3e7;  // as in `assay check`
   double timeout_s = 60;     // of one child

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,21 @@ const assay_fault_catalogue* steps_catalogue(const assay_backend& backend, const
   table->struct_size = sizeof *table, table->fault_count = static_cast<int32_t>(faults->size());
   table->faults = faults->data();
   return table;
+}
+
+// What the two entry points of a library answer: the backend, to another version nothing, and the catalogue
+// of its steps, where there is a backend.
+template <const auto& kEntries, class Fill>
+const assay_backend* opened(uint32_t version, const char* name, const Fill& fill) {
+  static const assay_backend* const backend =
+      backend_of(std::vector(std::begin(kEntries), std::end(kEntries)), name, fill);
+  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+}
+template <const auto& kEntries>
+const assay_fault_catalogue* steps_opened(const assay_backend* backend, const char* summary) {
+  if (backend == nullptr) return nullptr;
+  static const assay_fault_catalogue* const all = steps_catalogue(*backend, kEntries, summary);
+  return all;
 }
 
 }  // namespace fault_library

@@ -91,8 +91,6 @@ const assay_kernel* made(const Entry& fault) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  static const assay_backend* const backend =
-      fault_library::backend_of(std::vector<Entry>(std::begin(kFaults), std::end(kFaults)), "join_faults",
-                                [](assay_kernel& k, const Entry& fault) { k = *made(fault); });
-  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+  return fault_library::opened<kFaults>(version, "join_faults",
+                                        [](assay_kernel& k, const Entry& fault) { k = *made(fault); });
 }

@@ -14,12 +14,14 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/check/testing/fault_library.hpp"
+#include "harness/check/testing/step_operands.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
 
 namespace {
 
 using namespace assay_kernels;
+using namespace step_operands;
 
 enum Fault {
   kNone,
@@ -129,22 +131,6 @@ constexpr Entry kFaults[] = {
     {"step_knows_q_cheat", kKnowsQ},
 };
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-template <class... Index>
-int64_t offset(const assay_tensor& t, Index... index) {
-  int64_t sum = 0;
-  int axis = 0;
-  ((sum += int64_t{index} * t.stride[axis++]), ...);
-  return sum;
-}
-template <class... Index>
-double real(const assay_tensor& t, Index... index) {
-  return load_element(static_cast<const unsigned char*>(t.data), offset(t, index...), t.format);
-}
-template <class... Index>
-int32_t whole(const assay_tensor& t, Index... index) {
-  return static_cast<const int32_t*>(t.data)[offset(t, index...)];
-}
 
 constexpr int kJudged = 4;  // calls before anything is timed
 
@@ -260,7 +246,7 @@ struct Step {
       s *= p.softmax_scale;
       if (p.softcap > 0 && !(is(kCapInDecodesOnly) && !decodes(r))) s = p.softcap * std::tanh(s / p.softcap);
       const int32_t away = is(kBiasFromChunk) && context ? end - 1 - j : position - j;
-      if (p.alibi == ASSAY_ALIBI_LINEAR && away >= 0) s -= real(t.alibi_slopes, head) * away;
+      if (p.alibi == ASSAY_ALIBI_LINEAR && away >= 0) s -= double{real(t.alibi_slopes, head)} * away;
       scores.push_back(s);
       top = std::fmax(top, s);
     }
@@ -398,19 +384,12 @@ int run(const assay_kernel* self, const assay_problem* p, const assay_tensors* t
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  static const assay_backend* const backend = fault_library::backend_of(
-      std::vector<Entry>(std::begin(kFaults), std::end(kFaults)), "step_faults",
-      [](assay_kernel& k, const Entry&) {
-        k.op = ASSAY_OP_STEP, k.supports = supports, k.arithmetic = arithmetic, k.run = run;
-      });
-  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+  return fault_library::opened<kFaults>(version, "step_faults", [](assay_kernel& k, const Entry&) {
+    k.op = ASSAY_OP_STEP, k.supports = supports, k.arithmetic = arithmetic, k.run = run;
+  });
 }
 
 extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
     uint32_t version) {
-  const assay_backend* backend = assay_backend_open(version);
-  if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* const all =
-      fault_library::steps_catalogue(*backend, kFaults, "a whole step, wrong in one way");
-  return all;
+  return fault_library::steps_opened<kFaults>(assay_backend_open(version), "a whole step, wrong in one way");
 }

@@ -177,12 +177,8 @@ void alibis(const Clues& clues, Hypotheses& out) {
       layout.apply(h.rules);
       const Rules cut = h.rules;
       h.rules.distance = [cut, round](const Scene& s, const Term& t, double d) {
-        const std::vector<int32_t> starts = PartsOf(cut, s).starts();
-        const auto start_of = [&](int32_t position) {
-          const auto next = std::upper_bound(starts.begin(), starts.end(), position);
-          return next == starts.begin() ? 0 : *(next - 1);
-        };
-        return d + start_of(t.position) - (round ? start_of(s.position) : 0);
+        const PartsOf parts(cut, s);
+        return d + parts.start_of(t.position) - (round ? parts.start_of(s.position) : 0);
       };
       out.push_back(std::move(h));
     }

@@ -55,13 +55,7 @@ std::vector<Unit> units(const Clues& clues) {
        }},
       {"row of the batch", stored, stored, lse, asked, first.back(),
        [&first](const Cell& c) { return first[c.request] + c.row; },
-       [&first](Cell c, int32_t to) {
-         if (to >= first.back()) return c;
-         const auto after = std::upper_bound(first.begin(), first.end(), to);
-         c.request = static_cast<int32_t>(after - first.begin()) - 1;
-         c.row = to - first[c.request];
-         return c;
-       }},
+       [&first](Cell c, int32_t to) { return to < first.back() ? cell_of_row(first, to, c.head) : c; }},
       {"head", "heads.q_swapped", "output.other_head", "lse.other_head", "heads.q_swapped", p.heads_q,
        [](const Cell& c) { return c.head; },
        [&p](Cell c, int32_t to) {

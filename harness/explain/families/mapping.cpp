@@ -69,16 +69,10 @@ void query_heads_by(const Clues& clues, Hypotheses& out) {
   }
 }
 
-// Cell of a packed row number.
-Cell at_packed(const Problem& p, const std::vector<int32_t>& first, int64_t packed, Cell c) {
+// Cell of a packed row number, round.
+Cell at_packed(const std::vector<int32_t>& first, int64_t packed, const Cell& c) {
   const auto total = static_cast<int64_t>(first.back());
-  packed = ((packed % total) + total) % total;
-  const auto after = std::upper_bound(first.begin(), first.end(), packed);
-  // Several requests may begin there: the last of them owns rows.
-  c.request = static_cast<int32_t>(after - first.begin()) - 1;
-  c.row = static_cast<int32_t>(packed - first[c.request]);
-  (void)p;
-  return c;
+  return cell_of_row(first, ((packed % total) + total) % total, c.head);
 }
 
 void rows(const Clues& clues, Hypotheses& out) {
@@ -99,7 +93,7 @@ void rows(const Clues& clues, Hypotheses& out) {
                       return c;
                     }});
     maps.push_back({fmt::format("packed row {:+}", step), cost + 0.05, [&p, &first, step](const Cell& c) {
-                      return at_packed(p, first, first[c.request] + c.row + step, c);
+                      return at_packed(first, first[c.request] + c.row + step, c);
                     }});
   }
   // One on in the (row, head of the group) pairs of a block.
@@ -124,8 +118,8 @@ void rows(const Clues& clues, Hypotheses& out) {
                     c.row = p.requests[c.request].q_len - 1;
                     return c;
                   }});
-  maps.push_back({"requests start at row 0", 0.1,
-                  [&p, &first](const Cell& c) { return at_packed(p, first, c.row, c); }});
+  maps.push_back(
+      {"requests start at row 0", 0.1, [&p, &first](const Cell& c) { return at_packed(first, c.row, c); }});
   for (const RowBlock& block : row_blocks(p))
     for (bool last : {false, true})
       maps.push_back({fmt::format("{} row of a block of {} for all", last ? "last" : "first", block.words()),
@@ -140,16 +134,15 @@ void rows(const Clues& clues, Hypotheses& out) {
                         c.row %= size;
                         return c;
                       }});
-  maps.push_back({"requests start at their own number", 0.1, [&p, &first](const Cell& c) {
-                    return at_packed(p, first, int64_t{c.request} + c.row, c);
-                  }});
+  maps.push_back({"requests start at their own number", 0.1,
+                  [&p, &first](const Cell& c) { return at_packed(first, int64_t{c.request} + c.row, c); }});
   maps.push_back({"requests start every max_q_len rows", 0.1, [&p, &first](const Cell& c) {
-                    return at_packed(p, first, int64_t{c.request} * p.max_q_len() + c.row, c);
+                    return at_packed(first, int64_t{c.request} * p.max_q_len() + c.row, c);
                   }});
   maps.push_back({"requests start every max_q_len rows, no further than the last row", 0.12,
                   [&p, &first](const Cell& c) {
                     const int64_t at = int64_t{c.request} * p.max_q_len() + c.row;
-                    return at_packed(p, first, std::min<int64_t>(at, first.back() - 1), c);
+                    return at_packed(first, std::min<int64_t>(at, first.back() - 1), c);
                   }});
   // (row, head of the group) packed one way and unpacked the other, all rows of a request or so many at a
   // time.
@@ -177,11 +170,11 @@ void rows(const Clues& clues, Hypotheses& out) {
                       int64_t start = 0;
                       for (int32_t r = 0; r < c.request; ++r)
                         start += (int64_t{p.requests[r].q_len} + grain - 1) / grain * grain;
-                      return at_packed(p, first, start + c.row, c);
+                      return at_packed(first, start + c.row, c);
                     }});
   maps.push_back({"start of the next request", 0.2, [&p, &first](const Cell& c) {
                     const int32_t from = first[c.request + 1];
-                    return from + c.row < first.back() ? at_packed(p, first, from + c.row, c) : c;
+                    return from + c.row < first.back() ? at_packed(first, from + c.row, c) : c;
                   }});
   // Blocks of rows are stored whole: those behind the end of a request lie on the next requests' first rows.
   for (int32_t block : {2, 4, 8, 16, 32, 64, 128})

@@ -169,10 +169,9 @@ void page_family(const Clues& clues, Hypotheses& out) {
         layout.apply(h.rules);
         const Rules cut = h.rules;
         h.rules.edit_terms = [=](Scene& s, std::vector<Term>& terms) {
-          const std::vector<int32_t> starts = PartsOf(cut, s).starts();
+          const PartsOf parts(cut, s);
           for (Term& t : terms) {
-            const auto next = std::upper_bound(starts.begin(), starts.end(), t.position);
-            const int32_t from = t.position - (next == starts.begin() ? 0 : *(next - 1));
+            const int32_t from = t.position - parts.start_of(t.position);
             t.k_row = t.v_row = own_row(s, pages ? from : t.position / size * size + from % size);
           }
         };

@@ -288,11 +288,8 @@ void transposed_slots(const Clues& clues, Merges& add) {
         if (count(parts) < 2) return;
         const int32_t row = (*first)[s.cell.request] + s.cell.row, heads = s.problem.heads_q;
         const int32_t flat = heads_first ? row * heads + s.cell.head : s.cell.head * rows + row;
-        const int32_t from = heads_first ? flat % rows : flat / heads,
-                      head = heads_first ? flat / rows : flat % heads;
-        const auto after = std::upper_bound(first->begin(), first->end(), from);
-        const auto request = static_cast<int32_t>(after - first->begin()) - 1;
-        const Cell other{request, from - (*first)[request], head};
+        const Cell other = heads_first ? cell_of_row(*first, flat % rows, flat / rows)
+                                       : cell_of_row(*first, flat / heads, flat % heads);
         if (other == s.cell) return;
         const std::vector<SplitPart> theirs = parts_of(*predictor, base, other);
         for (int32_t i = 0; i < count(parts) && i < count(theirs); ++i) {

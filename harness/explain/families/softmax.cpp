@@ -298,10 +298,7 @@ void lse_family(const Clues& clues, Hypotheses& out) {
           [step, &first = clues.evidence.first_rows](Cell c) {
             const int32_t total = first.back();
             const int32_t packed = ((first[c.request] + c.row + step) % total + total) % total;
-            const auto after = std::upper_bound(first.begin(), first.end(), packed);
-            c.request = static_cast<int32_t>(after - first.begin()) - 1;
-            c.row = packed - first[c.request];
-            return c;
+            return cell_of_row(first, packed, c.head);
           });
   }
   // The upper heads' LSEs end in the lower heads' places, and nothing in their own.
@@ -344,12 +341,7 @@ void lse_family(const Clues& clues, Hypotheses& out) {
   other("lse.other_row", "LSE stored with rows and heads exchanged", 0.15,
         [rows, heads, &first = clues.evidence.first_rows](Cell c) {
           const int32_t flat = (first[c.request] + c.row) * heads + c.head;
-          const int32_t packed = flat % rows;
-          c.head = flat / rows;
-          const auto after = std::upper_bound(first.begin(), first.end(), packed);
-          c.request = static_cast<int32_t>(after - first.begin()) - 1;
-          c.row = packed - first[c.request];
-          return c;
+          return cell_of_row(first, flat % rows, flat / rows);
         });
 }
 

@@ -100,9 +100,7 @@ void outputs(const Clues& clues, Hypotheses& out) {
   const std::vector<int32_t>* first = &clues.evidence.first_rows;
   const int64_t total = p.total_q(), heads = p.heads_q, dims = p.head_dim_v;
   const auto cell_of = [first](int64_t packed, int64_t head) {
-    const auto after = std::upper_bound(first->begin(), first->end(), packed);
-    const auto request = static_cast<int32_t>(after - first->begin()) - 1;
-    return Cell{request, static_cast<int32_t>(packed - (*first)[request]), static_cast<int32_t>(head)};
+    return cell_of_row(*first, packed, static_cast<int32_t>(head));
   };
   if (!is_dense(t.lse) && t.lse.data != nullptr) {
     Hypothesis h = propose(clues, "memory.stride_ignored", "LSE stored as if it were packed", 0.1);

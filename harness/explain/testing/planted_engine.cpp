@@ -11,8 +11,8 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/check/testing/fault_library.hpp"
+#include "harness/check/testing/step_operands.hpp"
 #include "harness/explain/testing/engine_faults.hpp"
-#include "harness/explain/testing/engine_operands.hpp"
 #include "kernels/common/fill_struct.hpp"
 #include "kernels/common/formats.hpp"
 
@@ -20,7 +20,7 @@ namespace planted_engine {
 namespace {
 
 using namespace assay_kernels;
-using namespace engine_operands;
+using namespace step_operands;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int32_t kPartKeys = 32;
@@ -366,23 +366,15 @@ using planted_engine::Entry;
 using planted_engine::kEntries;
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  static const assay_backend* const backend =
-      fault_library::backend_of(std::vector<Entry>(std::begin(kEntries), std::end(kEntries)),
-                                "planted_engine", [](assay_kernel& k, const Entry& e) {
-                                  k.op = ASSAY_OP_STEP, k.supports = planted_engine::supports;
-                                  k.arithmetic = planted_engine::arithmetic, k.run = planted_engine::run;
-                                  // Where a place is read that nobody wrote, it is to hold a number.
-                                  if (e.fault != planted_engine::kRight)
-                                    k.contracts = ASSAY_CONTRACT_FINITE_UNUSED;
-                                });
-  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+  return fault_library::opened<kEntries>(version, "planted_engine", [](assay_kernel& k, const Entry& e) {
+    k.op = ASSAY_OP_STEP, k.supports = planted_engine::supports;
+    k.arithmetic = planted_engine::arithmetic, k.run = planted_engine::run;
+    // Where a place is read that nobody wrote, it is to hold a number.
+    if (e.fault != planted_engine::kRight) k.contracts = ASSAY_CONTRACT_FINITE_UNUSED;
+  });
 }
 
 extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
     uint32_t version) {
-  const assay_backend* backend = assay_backend_open(version);
-  if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* const all =
-      fault_library::steps_catalogue(*backend, kEntries, "a whole step, wrong in one way");
-  return all;
+  return fault_library::steps_opened<kEntries>(assay_backend_open(version), "a whole step, wrong in one way");
 }

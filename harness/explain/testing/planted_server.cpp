@@ -9,7 +9,7 @@
 
 #include "harness/abi/assay_fault.h"
 #include "harness/check/testing/fault_library.hpp"
-#include "harness/explain/testing/engine_operands.hpp"
+#include "harness/check/testing/step_operands.hpp"
 #include "harness/explain/testing/server_faults.hpp"
 #include "kernels/common/fill_struct.hpp"
 
@@ -17,7 +17,7 @@ namespace planted_server {
 namespace {
 
 using namespace assay_kernels;
-using namespace engine_operands;
+using namespace step_operands;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int32_t kTile = 16, kSplits = 3, kBlock = 4;
@@ -313,23 +313,15 @@ using planted_server::Entry;
 using planted_server::kEntries;
 
 extern "C" __attribute__((visibility("default"))) const assay_backend* assay_backend_open(uint32_t version) {
-  static const assay_backend* const backend =
-      fault_library::backend_of(std::vector<Entry>(std::begin(kEntries), std::end(kEntries)),
-                                "planted_server", [](assay_kernel& k, const Entry& e) {
-                                  k.op = ASSAY_OP_STEP, k.supports = planted_server::supports;
-                                  k.arithmetic = planted_server::arithmetic, k.run = planted_server::run;
-                                  // Where a place is read that nobody wrote, it is to hold a number.
-                                  if (e.fault != planted_server::kRight)
-                                    k.contracts = ASSAY_CONTRACT_FINITE_UNUSED;
-                                });
-  return version == ASSAY_ABI_VERSION ? backend : nullptr;
+  return fault_library::opened<kEntries>(version, "planted_server", [](assay_kernel& k, const Entry& e) {
+    k.op = ASSAY_OP_STEP, k.supports = planted_server::supports;
+    k.arithmetic = planted_server::arithmetic, k.run = planted_server::run;
+    // Where a place is read that nobody wrote, it is to hold a number.
+    if (e.fault != planted_server::kRight) k.contracts = ASSAY_CONTRACT_FINITE_UNUSED;
+  });
 }
 
 extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
     uint32_t version) {
-  const assay_backend* backend = assay_backend_open(version);
-  if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* const all =
-      fault_library::steps_catalogue(*backend, kEntries, "a whole step, wrong in one way");
-  return all;
+  return fault_library::steps_opened<kEntries>(assay_backend_open(version), "a whole step, wrong in one way");
 }

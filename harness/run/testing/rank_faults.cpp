@@ -362,11 +362,7 @@ extern "C" __attribute__((visibility("default"))) const assay_backend* assay_bac
 
 extern "C" __attribute__((visibility("default"))) const assay_fault_catalogue* assay_fault_catalogue_open(
     uint32_t abi_version) {
-  const assay_backend* backend = assay_backend_open(abi_version);
-  if (backend == nullptr) return nullptr;
-  static const assay_fault_catalogue* const all =
-      fault_library::steps_catalogue(*backend, kFaults, "wrong on its ranks");
-  return all;
+  return fault_library::steps_opened<kFaults>(assay_backend_open(abi_version), "wrong on its ranks");
 }
 
 extern "C" __attribute__((visibility("default"))) int assay_backend_join(const assay_group* group,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the engines of planted whole steps read their operands: one element at indexes, as a number.
+// How whole steps that are wrong in one way read their operands: one element at indexes, as a number.
 #pragma once
 
 #include "harness/abi/assay_kernel.h"
 #include "kernels/common/formats.hpp"
 
-namespace engine_operands {
+namespace step_operands {
 
 template <class... Index>
 int64_t offset(const assay_tensor& t, Index... index) {
@@ -24,4 +24,4 @@ int32_t whole(const assay_tensor& t, Index... index) {
   return static_cast<const int32_t*>(t.data)[offset(t, index...)];
 }
 
-}  // namespace engine_operands
+}  // namespace step_operands
