@@ -92,7 +92,7 @@ void rows(const Clues& clues, Hypotheses& out) {
                       c.row = std::clamp(c.row + step, 0, p.requests[c.request].q_len - 1);
                       return c;
                     }});
-    maps.push_back({fmt::format("packed row {:+}", step), cost + 0.05, [&p, &first, step](const Cell& c) {
+    maps.push_back({fmt::format("packed row {:+}", step), cost + 0.05, [&first, step](const Cell& c) {
                       return at_packed(first, first[c.request] + c.row + step, c);
                     }});
   }
@@ -119,7 +119,7 @@ void rows(const Clues& clues, Hypotheses& out) {
                     return c;
                   }});
   maps.push_back(
-      {"requests start at row 0", 0.1, [&p, &first](const Cell& c) { return at_packed(first, c.row, c); }});
+      {"requests start at row 0", 0.1, [&first](const Cell& c) { return at_packed(first, c.row, c); }});
   for (const RowBlock& block : row_blocks(p))
     for (bool last : {false, true})
       maps.push_back({fmt::format("{} row of a block of {} for all", last ? "last" : "first", block.words()),
@@ -135,7 +135,7 @@ void rows(const Clues& clues, Hypotheses& out) {
                         return c;
                       }});
   maps.push_back({"requests start at their own number", 0.1,
-                  [&p, &first](const Cell& c) { return at_packed(first, int64_t{c.request} + c.row, c); }});
+                  [&first](const Cell& c) { return at_packed(first, int64_t{c.request} + c.row, c); }});
   maps.push_back({"requests start every max_q_len rows", 0.1, [&p, &first](const Cell& c) {
                     return at_packed(first, int64_t{c.request} * p.max_q_len() + c.row, c);
                   }});
@@ -172,7 +172,7 @@ void rows(const Clues& clues, Hypotheses& out) {
                         start += (int64_t{p.requests[r].q_len} + grain - 1) / grain * grain;
                       return at_packed(first, start + c.row, c);
                     }});
-  maps.push_back({"start of the next request", 0.2, [&p, &first](const Cell& c) {
+  maps.push_back({"start of the next request", 0.2, [&first](const Cell& c) {
                     const int32_t from = first[c.request + 1];
                     return from + c.row < first.back() ? at_packed(first, from + c.row, c) : c;
                   }});
