@@ -44,6 +44,8 @@ SOURCES = {
     "14s": ("explain_stranger_14.tar.xz", "stranger_14/steps/src/engine.cpp"),
     "15a": ("explain_stranger_15.tar.xz", "stranger_15/a/strangera.cpp"),
     "15b": ("explain_stranger_15.tar.xz", "stranger_15/b/engine.cpp"),
+    "16": ("explain_stranger_16.tar.xz", "stranger_16/strangerc.cpp"),
+    "17": ("explain_stranger_17.tar.xz", "stranger_17/k.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
