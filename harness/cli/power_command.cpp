@@ -199,6 +199,11 @@ Command add_power(CLI::App& app) {
       ->check(whole_number(1, 10000));
   sub->add_option("--jobs", a.curves.jobs, "processes (default: one per processor)")
       ->check(whole_number(1, 4096));
+  sub->add_option(
+         "--threads", a.curves.threads,
+         "of a process, which ask about several sizes of a fault at a time (default: 1); for few points of "
+         "long contexts")
+      ->check(whole_number(1, 4096));
   sub->add_option("--minutes", a.minutes,
                   "end after so many: every kind of point first, cheap ones before dear ones; what was not "
                   "reached stays a row of question marks")

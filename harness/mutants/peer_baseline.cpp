@@ -5,6 +5,7 @@
 #include "harness/mutants/peer_baseline.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,6 +21,8 @@ namespace assay {
 namespace {
 
 constexpr uint64_t kStreamOrdinary = 1003;
+// Elements that are filled by several threads, and that a thread reads at a time.
+constexpr int64_t kManyPlaces = int64_t{1} << 16, kReadAhead = 64;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 void make_ordinary(Inputs& inputs) {
@@ -55,9 +58,19 @@ void make_ordinary(Inputs& inputs) {
       return static_cast<int64_t>(n + before_it);
     };
     const CounterRng rng(p.seed, kStreamOrdinary + static_cast<uint64_t>(op));
-    for (size_t i = 0; i < poison.size() && values > 0; ++i)
-      std::memcpy(b.payload() + poison[i] * bytes, b.payload() + value(rng.below(i, values)) * bytes,
-                  static_cast<size_t>(bytes));
+    // Places all over the cache: they are known before they are read, so that the reads overlap.
+    const auto count = values > 0 ? static_cast<int64_t>(poison.size()) : 0;
+#pragma omp parallel for schedule(static) if (count > kManyPlaces)
+    for (int64_t first = 0; first < count; first += kReadAhead) {
+      const int64_t some = std::min(kReadAhead, count - first);
+      std::array<const std::byte*, kReadAhead> from;
+      for (int64_t i = 0; i < some; ++i) {
+        from[i] = b.payload() + value(rng.below(static_cast<uint64_t>(first + i), values)) * bytes;
+        __builtin_prefetch(from[i]);
+      }
+      for (int64_t i = 0; i < some; ++i)
+        std::memcpy(b.payload() + poison[first + i] * bytes, from[i], static_cast<size_t>(bytes));
+    }
   }
   for (Operand op : {Operand::kO, Operand::kLse}) {
     GuardedBuffer& b = inputs.buffers[static_cast<int>(op)];

@@ -19,9 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A kernel of the catalogue that hangs is a bug of ours: parts at 1M keys say nothing for many minutes.
-constexpr double kSilent = 24 * 3600;
-
 // The random half is seen whole or not at all, so one of its detectors stands for it.
 bool reached(const CurveRow& r, bool known) {
   return r.seen[known ? kIncidence : kTierD].kind != Threshold::kNotReached;
@@ -67,6 +64,7 @@ class Measurement {
         const uint64_t seed = options_.seed + static_cast<uint64_t>(draw);
         for (Part& part : parts_of(format, keys, draw, seed, known, missing)) {
           part.before = seen_before(format, keys);
+          part.threads = options_.threads;
           const double cost = part.cost();
           parts_.push_back({part, cost, part.bytes(), cost * (draw + 1)});
         }

@@ -21,7 +21,8 @@ struct CurveOptions {
   std::vector<std::string> faults;  // families; empty: all
   int draws = 10;                   // up to 4k keys, see draws_of()
   uint64_t seed = 1;
-  int jobs = 1;  // processes
+  int jobs = 1;     // processes
+  int threads = 1;  // of each: build a case, and ask about several sizes at a time
   double seconds =
       0;  // for the whole; what would take longer is not begun, what still runs is ended. 0: no limit
   double memory = 0;  // bytes that all processes may take together, about; 0: no limit

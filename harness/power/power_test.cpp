@@ -23,6 +23,7 @@
 namespace assay::power {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 const Catalogue& sized() {
@@ -283,6 +284,8 @@ TEST(Measure, TheRowsAreTheSameWhateverTheNumberOfProcesses) {
   EXPECT_EQ(text_of(measured(o)), alone);
   o.memory = 1;  // one after the other then, whatever it takes
   EXPECT_EQ(text_of(measured(o)), alone);
+  o.jobs = 1, o.threads = 4;  // several sizes at a time
+  EXPECT_EQ(text_of(measured(o)), alone);
 }
 
 bool not_reached(const CurveRow& r, size_t from, size_t end) {
@@ -386,6 +389,17 @@ TEST(Measure, AGuessSavesRunsAndChangesNoAnswer) {
       EXPECT_EQ(smallest(sizes, rejects, guess), halved) << answer << " guessed as " << guess;
       EXPECT_LE(asked, guess == answer ? 2 : 10) << answer << " guessed as " << guess;
     }
+  }
+  // What may be asked next is among what is said to be asked next.
+  for (const double answer : answers) {
+    Halving halving(sizes, sizes[10]->size);
+    for (std::vector<size_t> ahead; halving.asks(); halving.answer(sizes[*halving.asks()]->size >= answer)) {
+      if (!ahead.empty()) EXPECT_THAT(ahead, Contains(*halving.asks())) << answer;
+      ahead = halving.may_ask(3);
+      EXPECT_EQ(ahead.at(0), *halving.asks());
+    }
+    EXPECT_EQ(halving.found().kind == Threshold::kSize ? halving.found().size : never, answer);
+    EXPECT_TRUE(halving.may_ask(3).empty());
   }
   // A record that is gone on with guesses by what it has of fewer keys.
   CurveOptions o = one_draw();

@@ -3,8 +3,12 @@
 // which cost more than the run.
 #include "harness/power/search.hpp"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <bit>
+#include <csignal>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,6 +16,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/input/poison.hpp"
+#include "harness/mutants/jobs.hpp"
 #include "harness/power/power_case.hpp"
 #include "harness/scenario/scenario.hpp"
 
@@ -43,27 +48,137 @@ CurveRow row_of(const Part& part, const Family& family) {
   return row;
 }
 
-void walk(const Part& part, const Family& family, PowerCase& here, PowerCase& again, const Marks& healthy,
-          CurveRow& row) {
-  const std::vector<const CatalogueEntry*> sizes = taken(family, here);
-  std::map<size_t, Marks> looks;
-  const auto look = [&](size_t i) -> const Marks& {
-    const auto known = looks.find(i);
-    return known != looks.end() ? known->second : looks.emplace(i, here.look(*sizes[i])).first->second;
-  };
-  for (size_t d = 0; d < kDetectors; ++d) {
-    if (d == kIncidence) continue;
-    row.seen[d] = {};
-    if (healthy[d] == Mark::kRejects)
-      row.seen[d] = {Threshold::kRejectsRight, 0};
-    else if (d == kAggregates)
-      row.seen[d] = smallest(
-          sizes, [&](size_t i) { return here.ask_statistics(*sizes[i], again) == Mark::kRejects; },
-          part.guess(family, d));
-    else if (healthy[d] != Mark::kNotAsked && d != kOurs)
-      row.seen[d] = smallest(
-          sizes, [&](size_t i) { return look(i)[d] == Mark::kRejects; }, part.guess(family, d));
+// What a size is asked: a look at every element, or the statistics. No size: the kernel without a fault.
+struct Question {
+  std::optional<size_t> size;
+  bool statistics = false;
+  auto operator<=>(const Question&) const = default;
+};
+using Answers = std::map<Question, nlohmann::json>;
+
+// Answers what has no answer yet: here, or in processes that have the case as it is now.
+void ask(const std::vector<Question>& questions, int threads,
+         const std::function<nlohmann::json(const Question&)>& answer, Answers& answers) {
+  std::vector<Job> jobs;
+  for (const Question& q : questions) {
+    if (answers.contains(q)) continue;
+    answers[q] = nullptr;
+    if (threads <= 1) {
+      answers[q] = answer(q);
+      continue;
+    }
+    Job job;
+    job.work = [q, &answer](const SayLine& say) { say({{"answer", answer(q)}}); };
+    job.heard = [q, &answers](const nlohmann::json& message) { answers[q] = message.at("answer"); };
+    job.ended = [](const JobEnd& end) -> std::optional<Job> {
+      // As if this process had been ended for the memory that it takes.
+      if (end.how == JobEnd::How::kDied && end.text == "SIGKILL") std::raise(SIGKILL);
+      if (end.how != JobEnd::How::kDone) throw InfrastructureError(end.text);
+      return std::nullopt;
+    };
+    jobs.push_back(std::move(job));
   }
+  run_jobs(std::move(jobs), threads, kSilent, nullptr, {});
+}
+
+// The sizes that are asked now, and while processes are free what may be asked after these.
+std::vector<size_t> wanted(const std::vector<Halving*>& halvings, size_t threads) {
+  std::vector<size_t> all;
+  for (size_t ahead = 1; ahead <= std::max<size_t>(1, threads); ++ahead)
+    for (const Halving* h : halvings)
+      for (const size_t size : h->may_ask(ahead))
+        if ((ahead == 1 || all.size() < threads) && std::find(all.begin(), all.end(), size) == all.end())
+          all.push_back(size);
+  return all;
+}
+
+void answer_all(Halving& halving, const std::function<std::optional<bool>(size_t)>& rejects) {
+  while (const std::optional<size_t> at = halving.asks()) {
+    const std::optional<bool> known = rejects(*at);
+    if (!known) return;
+    halving.answer(*known);
+  }
+}
+
+Mark mark_of(const nlohmann::json& answer, size_t detector) {
+  return static_cast<Mark>(answer.at(detector).get<int>());
+}
+bool is_rejected(const nlohmann::json& answer) { return answer == static_cast<int>(Mark::kRejects); }
+
+class RandomSearch {
+ public:
+  RandomSearch(const CatalogueEntry& right, const Part& part, const Family& family, PowerCase& here,
+               PowerCase& again)
+      : right_(right),
+        part_(part),
+        family_(family),
+        here_(here),
+        again_(again),
+        sizes_(taken(family, here)) {}
+
+  // `healthy`: of the kernel without a fault, the statistics' left to be asked.
+  void walk(Marks& healthy, CurveRow& row) {
+    std::map<size_t, Halving> halvings;
+    for (size_t d = 0; d < kOurs; ++d) halvings.emplace(d, Halving(sizes_, part_.guess(family_, d)));
+    for (size_t d = kFirstPeer; d < kDetectors; ++d)
+      halvings.emplace(d, Halving(sizes_, part_.guess(family_, d)));
+    for (size_t d = 0; d < kDetectors; ++d) {
+      if (d == kIncidence) continue;
+      row.seen[d] = {};
+      if (healthy[d] == Mark::kRejects) row.seen[d] = {Threshold::kRejectsRight, 0};
+      if (d != kAggregates && healthy[d] != Mark::kAccepts) halvings.erase(d);
+    }
+    const bool known = healthy[kAggregates] != Mark::kNotAsked;
+    while (!halvings.empty()) {
+      ask_next(halvings, known);
+      if (!known)
+        healthy[kAggregates] = is_rejected(answers_.at({{}, true})) ? Mark::kRejects : Mark::kAccepts;
+      if (healthy[kAggregates] == Mark::kRejects) {
+        row.seen[kAggregates] = {Threshold::kRejectsRight, 0};
+        halvings.erase(kAggregates);
+      }
+      for (auto& [d, halving] : halvings) {
+        answer_all(halving, [&, d = d](size_t size) -> std::optional<bool> {
+          const auto at = answers_.find({size, d == kAggregates});
+          if (at == answers_.end()) return std::nullopt;
+          return d == kAggregates ? is_rejected(at->second) : mark_of(at->second, d) == Mark::kRejects;
+        });
+        if (!halving.asks()) row.seen[d] = halving.found();
+      }
+      std::erase_if(halvings, [](const auto& entry) { return !entry.second.asks(); });
+    }
+  }
+
+ private:
+  void ask_next(std::map<size_t, Halving>& halvings, bool known) {
+    std::vector<Halving*> statistics, looks;
+    for (auto& [d, halving] : halvings) (d == kAggregates ? statistics : looks).push_back(&halving);
+    std::vector<Question> questions;
+    // The dearest first.
+    if (!known) questions.push_back({{}, true});
+    for (const size_t size : wanted(statistics, part_.threads > 1 ? 2 : 1)) questions.push_back({size, true});
+    for (const size_t size : wanted(looks, 1)) questions.push_back({size, false});
+    ask(
+        questions, part_.threads,
+        [&](const Question& q) -> nlohmann::json {
+          const CatalogueEntry& e = q.size ? *sizes_[*q.size] : right_;
+          if (q.statistics) return static_cast<int>(here_.ask_statistics(e, again_));
+          nlohmann::json marks;
+          for (const Mark m : here_.look(e)) marks.push_back(static_cast<int>(m));
+          return marks;
+        },
+        answers_);
+  }
+
+  const CatalogueEntry& right_;
+  const Part& part_;
+  const Family& family_;
+  PowerCase &here_, &again_;
+  const std::vector<const CatalogueEntry*> sizes_;
+  Answers answers_;
+};
+
+void see_ours(CurveRow& row) {
   for (size_t d = 0; d < kOurs; ++d) {
     Threshold& ours = row.seen[kOurs];
     const Threshold& t = row.seen[d];
@@ -83,10 +198,10 @@ void search_random(const Catalogue& c, const Part& part, const std::function<voi
   ++next.seed;
   PowerCase again(c, right, next.line());
   Marks healthy = here.look(right);
-  healthy[kAggregates] = here.ask_statistics(right, again);
   for (const Family* family : part.families) {
     CurveRow row = row_of(part, *family);
-    walk(part, *family, here, again, healthy, row);
+    RandomSearch(right, part, *family, here, again).walk(healthy, row);
+    see_ours(row);
     found(row);
   }
 }
@@ -94,43 +209,91 @@ void search_random(const Catalogue& c, const Part& part, const std::function<voi
 void search_known(const Catalogue& c, const Part& part, const std::function<void(const CurveRow&)>& found) {
   const CatalogueEntry& right = c.variants.front();
   IncidenceCase known(c, right, part.line());
-  const bool wrong = known.rejects(right);
+  std::optional<bool> wrong;  // the kernel without a fault
   for (const Family* family : part.families) {
     CurveRow row = row_of(part, *family);
     const std::vector<const CatalogueEntry*> sizes = taken(*family, known);
-    row.seen[kIncidence] = wrong ? Threshold{Threshold::kRejectsRight, 0}
-                                 : smallest(
-                                       sizes, [&](size_t i) { return known.rejects(*sizes[i]); },
-                                       part.guess(*family, kIncidence));
+    Halving halving(sizes, part.guess(*family, kIncidence));
+    Answers answers;
+    while (!wrong || (!*wrong && halving.asks())) {
+      std::vector<Question> questions;
+      if (!wrong) questions.push_back({});
+      const auto free = static_cast<size_t>(part.threads) - questions.size();
+      for (const size_t size : wanted({&halving}, free)) questions.push_back({size, false});
+      ask(
+          questions, part.threads,
+          [&](const Question& q) -> nlohmann::json {
+            return known.rejects(q.size ? *sizes[*q.size] : right);
+          },
+          answers);
+      if (!wrong) wrong = answers.at({}).get<bool>();
+      answer_all(halving, [&](size_t size) -> std::optional<bool> {
+        const auto at = answers.find({size, false});
+        return at == answers.end() ? std::nullopt : std::optional<bool>(at->second.get<bool>());
+      });
+    }
+    row.seen[kIncidence] = *wrong ? Threshold{Threshold::kRejectsRight, 0} : halving.found();
     found(row);
   }
 }
 
 }  // namespace
 
+Halving::Halving(const std::vector<const CatalogueEntry*>& sizes, std::optional<double> guess)
+    : sizes_(&sizes), guess_(guess), accepted_(sizes.size()) {}
+
+// Whether only one side of what is looked for is known.
+bool Halving::far() const { return guess_ && (smaller_ ? accepted_ == sizes_->size() : rejected_ == 0); }
+
+std::optional<size_t> Halving::asks() const {
+  const size_t size = sizes_->size();
+  if (rejected_ >= accepted_) return std::nullopt;
+  if (!begun_ && !guess_) return 0;
+  if (!begun_) {
+    const auto at = std::find_if(sizes_->begin(), sizes_->end(), [&](auto* e) { return e->size <= *guess_; });
+    return std::min<size_t>(static_cast<size_t>(at - sizes_->begin()), size - 1);
+  }
+  if (far())
+    return smaller_ ? std::min(rejected_ - 1 + step_, size - 1) : accepted_ - std::min(step_, accepted_);
+  return (rejected_ + accepted_) / 2;
+}
+
+void Halving::answer(bool rejects) {
+  const size_t at = asks().value();
+  if (begun_ && far()) step_ *= 2;
+  if (rejects)
+    rejected_ = at + 1;
+  else
+    accepted_ = at;
+  if (!begun_) begun_ = true, smaller_ = rejects;
+}
+
+Threshold Halving::found() const {
+  if (sizes_->empty()) return {};
+  if (accepted_ == 0) return {Threshold::kNever, 0};
+  return {Threshold::kSize, (*sizes_)[rejected_ - 1]->size};
+}
+
+std::vector<size_t> Halving::may_ask(size_t count) const {
+  std::vector<size_t> all;
+  std::deque<Halving> open{*this};
+  for (; !open.empty() && all.size() < count; open.pop_front()) {
+    const std::optional<size_t> at = open.front().asks();
+    if (!at) continue;
+    if (std::find(all.begin(), all.end(), *at) == all.end()) all.push_back(*at);
+    for (const bool rejects : {false, true}) {
+      open.push_back(open.front());
+      open.back().answer(rejects);
+    }
+  }
+  return all;
+}
+
 Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
                    const std::function<bool(size_t)>& rejects, std::optional<double> guess) {
-  if (sizes.empty()) return {};
-  size_t rejected = 0, accepted = sizes.size();  // those before, those from here on
-  const auto ask = [&](size_t at) {
-    if (rejects(at))
-      rejected = at + 1;
-    else
-      accepted = at;
-  };
-  if (!guess) {
-    ask(0);
-  } else {
-    const auto at = std::find_if(sizes.begin(), sizes.end(), [&](auto* e) { return e->size <= *guess; });
-    ask(std::min<size_t>(static_cast<size_t>(at - sizes.begin()), sizes.size() - 1));
-    const bool smaller = rejected > 0;  // where the other side is looked for, in steps that double
-    for (size_t step = 1; rejected < accepted && (smaller ? accepted == sizes.size() : rejected == 0);
-         step *= 2)
-      ask(smaller ? std::min(rejected - 1 + step, sizes.size() - 1) : accepted - std::min(step, accepted));
-  }
-  while (rejected < accepted) ask((rejected + accepted) / 2);
-  if (accepted == 0) return {Threshold::kNever, 0};
-  return {Threshold::kSize, sizes[rejected - 1]->size};
+  Halving halving(sizes, guess);
+  while (const std::optional<size_t> at = halving.asks()) halving.answer(rejects(*at));
+  return halving.found();
 }
 
 std::vector<Family> families_of(const Catalogue& c, const std::vector<std::string>& wanted) {
@@ -208,6 +371,7 @@ std::vector<Part> parts_of(const Format& format, int64_t keys, int draw, uint64_
 }
 
 void search(const Catalogue& c, const Part& part, const std::function<void(const CurveRow&)>& found) {
+  if (part.threads > 1) omp_set_num_threads(part.threads);
   (part.known ? search_known : search_random)(c, part, found);
 }
 

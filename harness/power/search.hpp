@@ -13,6 +13,9 @@
 
 namespace assay::power {
 
+// A kernel of the catalogue that hangs is a bug of ours: parts at 1M keys say nothing for many minutes.
+inline constexpr double kSilent = 24 * 3600;
+
 // Faults of one kind.
 struct Family {
   std::string name;
@@ -32,6 +35,8 @@ struct Part {
   std::vector<const Family*> families;
   // By family: what each detector saw with fewer keys, where that is known.
   std::map<std::string, std::array<Threshold, kDetectors>> before;
+  // That build the case, and processes that ask it, of several sizes at a time.
+  int threads = 1;
 
   std::string line() const;
   double cost() const;   // multiply-adds that its runs take at most, about
@@ -40,9 +45,27 @@ struct Part {
   std::optional<double> guess(const Family&, size_t detector) const;
 };
 
-// The smallest of `sizes` (largest first) that is rejected, where whoever sees a fault sees a larger one: the
-// largest is asked, then halves; with a guess that one, the next smaller and, where it does not hold, others
-// further and further away.
+// The smallest of `sizes` (largest first, kept by whoever asks) that is rejected, where whoever sees a fault
+// sees a larger one: the largest is asked, then halves; with a guess that one, the next smaller and, where it
+// does not hold, others further and further away.
+class Halving {
+ public:
+  Halving(const std::vector<const CatalogueEntry*>& sizes, std::optional<double> guess);
+  // The size that is asked now; none: found.
+  std::optional<size_t> asks() const;
+  void answer(bool rejects);  // of asks()
+  Threshold found() const;    // once nothing is asked
+  // So many sizes that are asked now or may be after it, the nearest first: what to ask at the same time.
+  std::vector<size_t> may_ask(size_t count) const;
+
+ private:
+  bool far() const;
+  const std::vector<const CatalogueEntry*>* sizes_;
+  std::optional<double> guess_;
+  size_t rejected_ = 0, accepted_;  // those before, those from here on
+  bool begun_ = false, smaller_ = false;
+  size_t step_ = 1;  // from the guess, where the other side is looked for
+};
 Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
                    const std::function<bool(size_t)>& rejects, std::optional<double> guess = {});
 
