@@ -46,45 +46,44 @@ void count(const Backend& backend, const assay_kernel& kernel, const Problem& p,
   met.most_tiles = std::max(met.most_tiles, tiles), met.most_parts = std::max(met.most_parts, parts);
 }
 
-TEST(Tiles, EveryKernelOfAGpuMeetsManyTilesAndManyParts) {
-  struct Case {
-    Problem problem;
-    ProblemView view;
-  };
+class Tiles : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Tiles, EveryKernelOfAGpuMeetsManyTilesAndManyParts) {
+  const Backend backend =
+      Backend::load(fmt::format("{}/emulator/libassay_{}.so", ASSAY_BINARY_DIR, GetParam()));
+  std::vector<std::pair<const assay_kernel*, Met>> all;
+  for (const assay_kernel* kernel : backend.kernels())
+    if (kernel->op == ASSAY_OP_PREFILL || kernel->op == ASSAY_OP_PAGED ||
+        kernel->op == ASSAY_OP_DECODE_SPLITKV)
+      all.emplace_back(kernel, Met());
+  ASSERT_FALSE(all.empty());
+  for (const char* name : {"correctness", "boundaries"}) {
+    Suite suite = Suite::open(name);
+    while (const auto c = suite.next()) {
+      const Problem p = make_problem(c->scenario);
+      const ProblemView view(p);
+      for (auto& [kernel, met] : all)
+        if (kernel->op == p.op) count(backend, *kernel, p, view, met);
+    }
+  }
   std::string table = fmt::format("{:32}{:>7}{:>9}{:>8}{:>6}{:>8}{:>6}\n", "kernel", "cases", "declare",
                                   "tiles", "most", "parts", "most");
-  for (const char* library : {"emu32", "emu_sm90"}) {
-    const Backend backend =
-        Backend::load(fmt::format("{}/emulator/libassay_{}.so", ASSAY_BINARY_DIR, library));
-    std::vector<std::pair<const assay_kernel*, Met>> all;
-    for (const assay_kernel* kernel : backend.kernels())
-      if (kernel->op == ASSAY_OP_PREFILL || kernel->op == ASSAY_OP_PAGED ||
-          kernel->op == ASSAY_OP_DECODE_SPLITKV)
-        all.emplace_back(kernel, Met());
-    for (const char* name : {"correctness", "boundaries"}) {
-      Suite suite = Suite::open(name);
-      while (const auto c = suite.next()) {
-        const Problem p = make_problem(c->scenario);
-        const ProblemView view(p);
-        for (auto& [kernel, met] : all)
-          if (kernel->op == p.op) count(backend, *kernel, p, view, met);
-      }
+  for (const auto& [kernel, met] : all) {
+    table += fmt::format("{:32}{:7}{:9}{:8}{:6}{:8}{:6}\n", kernel->name, met.cases, met.declared,
+                         met.many_tiles, met.most_tiles, met.many_parts, met.most_parts);
+    EXPECT_GE(met.cases, kCasesLeast) << kernel->name;
+    if (met.declared > 0) {
+      EXPECT_GE(met.many_tiles, kCasesLeast) << kernel->name;
     }
-    for (const auto& [kernel, met] : all) {
-      table += fmt::format("{:32}{:7}{:9}{:8}{:6}{:8}{:6}\n", kernel->name, met.cases, met.declared,
-                           met.many_tiles, met.most_tiles, met.many_parts, met.most_parts);
-      EXPECT_GE(met.cases, kCasesLeast) << kernel->name;
-      if (met.declared > 0) {
-        EXPECT_GE(met.many_tiles, kCasesLeast) << kernel->name;
-      }
-      // Some cut a request into two or three parts and no more, whatever comes.
-      if (met.most_parts > 1) {
-        EXPECT_GE(met.most_parts < kMany ? met.cut : met.many_parts, kCasesLeast) << kernel->name;
-      }
+    // Some cut a request into two or three parts and no more, whatever comes.
+    if (met.most_parts > 1) {
+      EXPECT_GE(met.most_parts < kMany ? met.cut : met.many_parts, kCasesLeast) << kernel->name;
     }
   }
   std::printf("%s", table.c_str());
 }
+
+INSTANTIATE_TEST_SUITE_P(Backends, Tiles, ::testing::Values("emu32", "emu_sm90"));
 
 }  // namespace
 }  // namespace assay

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Closing lines of a test run: steps, failures, skips with their reasons, and one line of counts.
+"""Closing lines of a test run: steps, failures, skips with their reasons, what the tree's draw leaves out (draw.py), and one line of counts.
 
-Usage: summarize_tests.py JUNIT.xml... -- "STEP passed|failed|skipped"...     exit 0 only when nothing failed
+Usage: summarize_tests.py [--left-out LINES] JUNIT.xml... -- "STEP passed|failed|skipped"...     exit 0 only when nothing failed
 """
 import collections
 import pathlib
@@ -22,6 +22,11 @@ def skip_reason(case: ET.Element) -> str:
 
 
 def main(argv: list[str]) -> int:
+    left_out = []
+    if argv[:1] == ["--left-out"]:
+        lines = pathlib.Path(argv[1])
+        left_out = lines.read_text().splitlines() if lines.exists() else []  # the build failed
+        argv = argv[2:]
     split = argv.index("--") if "--" in argv else len(argv)
     passed, failed, skipped = 0, [], collections.Counter()
     for path in argv[:split]:
@@ -43,6 +48,10 @@ def main(argv: list[str]) -> int:
         print(f"FAILED  {name}")
     for reason, count in sorted(skipped.items()):
         print(f"skipped {count}: {reason}")
+    for line in left_out:
+        print(f"left out {line}")
+    if left_out:
+        print("left out by this tree's draw; other trees draw others, scripts/test --full takes all")
     if steps_failed and not failed:
         failed = ["step"] * steps_failed
     print(f"tests: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped")
