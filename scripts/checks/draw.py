@@ -7,6 +7,7 @@ all of them. The others are neither compiled nor run, the last lines of scripts/
 Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt).
 
 Usage: draw.py --groups all|tree|HASH           the groups drawn, a line (cmake/Draw.cmake)
+       draw.py --modules DRAWN                  modules whose tests are left out, as GROUP=MODULE (cmake/Draw.cmake)
        draw.py --exclude DRAWN                  what ctest is to leave out (-E); DRAWN: the file of the groups drawn, build/draw.txt
        draw.py --left-out DRAWN TESTS.json      a line per group left out; TESTS.json: ctest --show-only=json-v1
        draw.py --record BUILD                   runs what of CODE has changed in BUILD (preset default, ci, quick or sample) and, where it passes, notes it
@@ -26,7 +27,7 @@ NOTED = "results/seen_whole.txt"
 # Device code on the emulator: libraries of which each is minutes to compile, and the tests that load or link them. Names begin so; [.] is a dot.
 EMULATED = {
     "lanes32": ["emu32[.]", "emu32_check[.]", "gpu[.]emu32[.]", "gpu[.]PeerExchanges[.]", "emulator[.]EmulatedStreams[.]", "program[.]emulator[.](emu32|topics32|cut|lanes|many_rows|walks)$",
-                "program[.]emulator[.]graphs[.]emu32$", "program[.]emulator[.]ranks$", ".*emulator/libassay_emu32[.]so", ".*emulator/libassay_emu32_check[.]so",
+                "program[.]emulator[.]graphs[.]emu32$", "program[.]emulator[.]ranks$", ".*emulator/libassay_emu32[.]so",
                 "emulator[.]Backends/(FarPages|Tiles)[.].*emu32", "check[.](StepWalks|BlockReplays|DeterministicStep)[.]"],
     "lanes64": ["emu64[.]", "emu64_check[.]", "gpu[.]emu64[.]", "program[.]emulator[.](emu64|topics64)$", "program[.]emulator[.]graphs[.]emu64_check$",
                 "program[.]emulator[.]ranks[.]check$", ".*emulator/libassay_emu64[.]so", ".*emulator/libassay_emu64_check[.]so", "emulator[.]Backends/FarPages[.].*emu64"],
@@ -41,19 +42,27 @@ SLOW = {
     "engines": {"explain[.]ExplainEngines[.]": 142, "explain[.]ExplainSteps[.]": 75, "explain[.]Composed[.]": 62, "explain[.]ExplainServers[.]": 32},
     "faults": {"explain[.]ScoreOfFaults[.]": 110, "program[.]explain_score$": 84, "explain[.]Explain[.]": 69, "explain[.]SecondLine[.]": 40, "explain[.]Fragments[.]": 27,
                "explain[.]ThirdLine[.]": 19, "explain[.]Addresses[.]": 18},
-    "catalogues": {"program[.]mutants_quick$": 73, "power[.]Power[.]": 52, "program[.]campaign_alarms$": 47, "reference[.]Attacks[.]": 26, "reference[.]Reached[.]": 25,
-                   "faulty[.]BoundaryFaults[.]": 25, "check[.]SurveyRate[.]": 20, "program[.]Facts[.]": 15, "cover[.]Cover[.]FourteenAxes": 11},
+    "catalogues": {"program[.]mutants_quick$": 73, "power[.]Power[.]": 52, "program[.]campaign_alarms$": 47, "faulty[.]BoundaryFaults[.]": 25, "program[.]Facts[.]": 15,
+                   "cover[.]Cover[.]FourteenAxes": 11},
     "scripts": {"python[.]report$": 77, "python[.]plots$": 76, "program[.]Table/HostileKernels[.]": 48, "program[.]Hostile[.]": 38},
     # With the step of scripts/test that makes a machine with nothing on it: minutes of unpacking beside the build.
     "machine": {"python[.]backends$": 100, "program[.]door$": 32},
 }
 LEAST = 10  # seconds: what takes less is never drawn
 
-DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, patterns in SLOW.items()}}
+# Modules whose tests take longest to compile, or long to run. They say again what they said as long as nothing that they are made of changes (CODE).
+MODULES = {"numbers": ["reference", "input", "problem"], "judging": ["check"], "running": ["run", "scenario", "mutants", "campaign", "report", "calibrate"]}
+
+DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, patterns in SLOW.items()},
+         "modules": {group: [f"{module}[.]" for module in modules] for group, modules in MODULES.items()}}
 
 # Of what the families are made that a change has taken whatever is drawn; host code of emulated kernels is among it.
 PORTABLE = ["harness/abi", "harness/problem", "kernels/common", "kernels/device", "kernels/dialect", "kernels/emulator", "kernels/portable"]
-CODE = {"machine": ["scripts/setup", "scripts/requirements.txt", "scripts/checks/fresh_machine", "scripts/checks/door"], "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
+LOWEST = [f"harness/{module}" for module in ("abi", "base", "problem", "ops", "buffers", "input")] + ["reference"]
+JUDGES = LOWEST + [f"harness/{module}" for module in ("cover", "trace", "scenario", "device", "check")] + [f"kernels/{folder}" for folder in ("common", "cpu", "faulty")]
+CODE = {"numbers": LOWEST, "judging": JUDGES, "running": JUDGES + [f"harness/{module}" for module in ("measure", "calibrate", "report", "run", "mutants", "campaign")],
+        "machine": ["scripts/setup", "scripts/requirements.txt", "scripts/checks/fresh_machine", "scripts/checks/door"],
+        "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
 
 
 def patterns_of(group):
@@ -62,12 +71,15 @@ def patterns_of(group):
     return [f"{group}[.]program[.]", *next(groups[group] for groups in DRAWS.values() if group in groups)]
 
 
-def group_of(test):
-    """The group of a test, None where it has none; an error where it has two."""
-    found = [group for groups in DRAWS.values() for group in groups if any(re.match(p, test) for p in patterns_of(group))]
-    if len(found) > 1:
-        raise ValueError(f"{test} is in the groups {', '.join(found)}")
-    return found[0] if found else None
+def groups_of(test):
+    """The groups of a test, one of a draw at most: it runs where all of them are drawn."""
+    found = []
+    for name, groups in DRAWS.items():
+        mine = [group for group in groups if any(re.match(p, test) for p in patterns_of(group))]
+        if len(mine) > 1:
+            raise ValueError(f"{test} is in the groups {', '.join(mine)} of the draw {name}")
+        found += mine
+    return found
 
 
 def pick(draw, tree):
@@ -78,10 +90,10 @@ def pick(draw, tree):
 def code_of(group, root=ROOT):
     """A hash of the group's code as it lies here, committed or not; None outside of a repository."""
     done = subprocess.run(["git", "-C", root, "ls-files", "-z", "--", *CODE[group]], capture_output=True, text=True)
-    files = sorted(filter(None, done.stdout.split("\0")))
+    files = sorted(f for f in done.stdout.split("\0") if f and not f.endswith(".md"))
     if group in EMULATED:
         files = [f for f in files if re.search(r"\.(cu|h|hpp|cpp|edit|suite)$", f) and not f.endswith("_test.cpp")]
-    if group != "sm90":
+    if group in ("lanes32", "lanes64", "planted"):
         files = [f for f in files if not re.match(r"kernels/emulator/(sm90/|faults/(edits/sm90/|faults_sm90))", f)]
     if done.returncode != 0 or not files:
         return None
@@ -136,13 +148,12 @@ def exclude(file):
 
 
 def say_left_out(file, listed):
-    """Lines of what is left out, how many tests and programs of tests each."""
-    count = collections.Counter()
+    """Lines of what is left out, how many tests and programs of tests each; a test of two groups is one of the first."""
+    count, out = collections.Counter(), left_out(file)
     for test in json.loads(pathlib.Path(listed).read_text())["tests"]:
-        group = group_of(test["name"])
-        if group:
-            count[group, test["name"].startswith(f"{group}.program.")] += 1
-    return [f"{count[group, False]} tests" + (f" and {count[group, True]} programs of tests" if count[group, True] else "") + f": {group}" for group in left_out(file)]
+        group = next((group for group in groups_of(test["name"]) if group in out), None)
+        count[group, test["name"].startswith(f"{group}.program.")] += 1
+    return [f"{count[group, False]} tests" + (f" and {count[group, True]} programs of tests" if count[group, True] else "") + f": {group}" for group in out]
 
 
 def record(build):
@@ -170,6 +181,8 @@ def record(build):
 def main(argv):
     if argv[:1] == ["--groups"] and len(argv) == 2:
         print(" ".join(drawn(argv[1])))
+    elif argv[:1] == ["--modules"] and len(argv) == 2:
+        print(" ".join(f"{group}={module}" for group in left_out(argv[1]) for module in MODULES.get(group, [])))
     elif argv[:1] == ["--exclude"] and len(argv) == 2:
         print(exclude(argv[1]))
     elif argv[:1] == ["--left-out"] and len(argv) == 3:
