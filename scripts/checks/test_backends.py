@@ -7,8 +7,12 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import draw  # noqa: E402
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 CLANG = pathlib.Path("/usr/lib/llvm-19/bin/clang++")
@@ -61,6 +65,25 @@ def test_hip_that_does_not_link_is_left_out_until_it_does(tmp_path):
     (folder / "clang-offload-bundler").unlink()
     status, text = configure(tmp_path / "other", *options)
     assert status == 0 and "are missing: clang-tools-19)" in text, text
+
+
+def test_a_build_has_what_is_drawn(tmp_path):
+    build = tmp_path / "build"
+    options = ["-DASSAY_HIP=OFF", "-DASSAY_CUDA=OFF"]
+    for tree in ("1234567", "7654321"):
+        status, text = configure(build, *options, f"-DASSAY_DRAW={tree}")
+        drawn = draw.drawn(tree)
+        assert status == 0 and "-- draw: " + " ".join(drawn) + "\n" in text, text
+        targets = set(re.findall(r"^([\w.]+): ", run("ninja", "-C", build, "-t", "targets", "all")[1], re.M))
+        for family, target in {"lanes32": "assay_emu32_check", "lanes64": "assay_emu64", "sm90": "assay_emu_sm90", "planted": "assay_gpu_races32",
+                               "judging": "check_tests"}.items():
+            assert (target in targets) == (family in drawn), (family, target)
+        listed = run("ctest", "--test-dir", build, "-N")[1]
+        for group in draw.left_out(build / "draw.txt"):
+            if group not in draw.SLOW and group != "planted":
+                assert f": {group}.program." in listed, group
+    status, text = configure(build, *options, "-DASSAY_DRAW=lanes32")
+    assert status != 0 and "neither all, tree nor the hash of a tree" in text, text
 
 
 def test_tests_are_left_out_without_googletest(tmp_path):
