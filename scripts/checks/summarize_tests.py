@@ -54,7 +54,9 @@ def main(argv: list[str]) -> int:
         print("left out by this tree's draw; other trees draw others, scripts/test --full takes all")
     if steps_failed and not failed:
         failed = ["step"] * steps_failed
-    print(f"tests: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped")
+    tests, programs = (sum(int(n) for line in left_out for n in re.findall(rf"(\d+) {what}", line)) for what in ("tests", "programs"))
+    rest = f", {tests} left out with {programs} programs of tests" if left_out else ""
+    print(f"tests: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped{rest}")
     return 1 if failed or not passed else 0
 
 

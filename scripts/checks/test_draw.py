@@ -136,4 +136,4 @@ def test_the_last_lines_name_what_is_left_out(tmp_path, capsys):
     assert summarize_tests.main(["--left-out", str(tmp_path / "left_out.txt"), str(junit), "--", "tests passed"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[1:3] == ["left out 1 tests and 1 programs of tests: lanes64", "left out 2 tests: engines"]
-    assert "scripts/test --full" in said[3] and said[-1] == "tests: 1 passed, 0 failed, 0 skipped"
+    assert "scripts/test --full" in said[3] and said[-1] == "tests: 1 passed, 0 failed, 0 skipped, 3 left out with 1 programs of tests"
