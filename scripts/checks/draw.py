@@ -4,7 +4,8 @@
 it said of the last one: so each tree draws one group of each draw below, by its hash (the same one when it is judged again), and a dozen trees have drawn
 all of them. The others are neither compiled nor run, the last lines of scripts/test name them, and scripts/test --full (nightly too) takes all.
 
-Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt).
+Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt). A draw of which
+something has changed so is that alone, until it is noted: the last lines say so, too.
 
 Usage: draw.py --groups all|tree|HASH           the groups drawn, a line (cmake/Draw.cmake)
        draw.py --modules DRAWN                  modules whose tests are left out, as GROUP=MODULE (cmake/Draw.cmake)
@@ -126,7 +127,9 @@ def drawn(tree, root=ROOT):
         tree = done.stdout.strip() if done.returncode == 0 else "29463ea5"  # sources without their history
     elif not re.fullmatch("[0-9a-f]{7,64}", tree):
         raise SystemExit(f"draw: {tree} is neither all, tree nor the hash of a tree")
-    mine = {pick(draw, tree) for draw in DRAWS} | set(changed(root))
+    new, mine = set(changed(root)), set()
+    for draw, groups in DRAWS.items():
+        mine |= set(groups) & new or {pick(draw, tree)}
     return [group for group in names if group in mine]
 
 
@@ -147,13 +150,19 @@ def exclude(file):
     return f"^({'|'.join(patterns)})" if patterns else ""
 
 
-def say_left_out(file, listed):
+def say_left_out(file, listed, root=ROOT):
     """Lines of what is left out, how many tests and programs of tests each; a test of two groups is one of the first."""
     count, out = collections.Counter(), left_out(file)
     for test in json.loads(pathlib.Path(listed).read_text())["tests"]:
         group = next((group for group in groups_of(test["name"]) if group in out), None)
         count[group, test["name"].startswith(f"{group}.program.")] += 1
-    return [f"{count[group, False]} tests" + (f" and {count[group, True]} programs of tests" if count[group, True] else "") + f": {group}" for group in out]
+    lines = [f"left out {count[group, False]} tests" + (f" and {count[group, True]} programs of tests" if count[group, True] else "") + f": {group}" for group in out]
+    new = changed(root) if out else []
+    if out:
+        lines.append("left out by this tree's draw; other trees draw others, scripts/test --full takes all")
+    if new:
+        lines.append(f"taken since they have changed, until scripts/checks/draw.py --record notes them: {', '.join(new)}")
+    return lines
 
 
 def record(build):
