@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "reference/bounds/bounds_eight_bits.hpp"
 #include "reference/bounds/bounds_legal.hpp"
@@ -77,39 +79,88 @@ Reached reached(const EightBits& kernel, const DenseCase& c, uint64_t seed, size
 }
 
 // Where every rounding but those of fp32 is repeated, a bound is as wide as one weight that lies at a tie of
-// P's grid, and most rows have none: so the same row is looked at with softmax scales that take one of its
-// heaviest weights to a tie, and with some that differ from these in their last bits. Bounds are asked of
-// all, kernels run beside the ties where these are widest: long rows are dear to run.
+// P's grid, and most rows have none: so the same row is looked at with softmax scales that take a weight to a
+// tie, and with some that differ from these in their last bits. What turns over there is a step of the grid,
+// as large as the maximum that P stands against, whatever the weight itself: taken are the heaviest weights,
+// which lie near ties at any scale, and the heaviest beside the largest maxima, which may be so light that
+// the scale is another. Bounds are asked of all, kernels run where most turns over: long rows are dear to
+// run.
 constexpr size_t kTied = 2, kRun = 2;
-constexpr int kScales = 8;  // on either side, a last bit apart
+constexpr int kScales = 8;         // on either side, a last bit apart
+constexpr double kOtherScale = 8;  // times, either way: farther away a row is not what it was
 
-std::vector<float> scales_at_ties(const EightBits& kernel, const DenseCase& c) {
-  const int64_t keys = c.m(), d = c.problem.head_dim_qk, tile = kernel.arithmetic.tile_keys;
-  std::vector<float> scales = {c.problem.softmax_scale};
+struct Tie {
+  double scale = 0, turns = 0;  // `turns`: a step of the grid as a share of O, times V
+};
+
+// Of one head: scores without the softmax scale, what they stand against and the largest |V| of each key.
+struct TiedRow {
+  std::vector<double> x, maximum, v;
+
+  double code(size_t j, double scale) const { return 127 * std::exp(scale * (x[j] - maximum[j])); }
+  // The nearest place where key j turns over.
+  std::optional<Tie> tie(size_t j, double scale) const {
+    if (x[j] == maximum[j]) return std::nullopt;
+    const double at = std::log((std::floor(code(j, scale)) + 0.5) / 127) / (x[j] - maximum[j]);
+    if (!(at > scale / kOtherScale) || at > scale * kOtherScale) return std::nullopt;
+    const double top = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (const double y : x) sum += std::exp(at * (y - top));
+    return Tie{at, std::exp(at * (maximum[j] - top)) / sum / 127 * v[j]};
+  }
+};
+
+TiedRow tied_row(const EightBits& kernel, const DenseCase& c, int64_t h) {
+  const int64_t keys = c.m(), d = c.problem.head_dim_qk, dv = c.problem.head_dim_v,
+                tile = kernel.arithmetic.tile_keys;
   const double codes = double{c.q_scale[0]} * c.k_scale[0];
+  TiedRow row;
+  for (int64_t j = 0; j < keys; ++j) {
+    row.x.push_back(codes * std::inner_product(&c.q[h * d], &c.q[(h + 1) * d], &c.k[j * d], 0.0));
+    double largest = 0;
+    for (int64_t t = 0; t < dv; ++t) largest = std::max(largest, std::fabs(c.v[j * dv + t]));
+    row.v.push_back(largest * c.v_scale[0]);
+  }
+  // What a key's P stands against: the largest score of its tile, or of all tiles so far.
+  row.maximum.resize(row.x.size());
+  for (int64_t from = 0; from < keys; from += tile) {
+    const int64_t to = std::min(keys, from + tile);
+    const bool alone = from == 0 || kernel.arithmetic.p_int8_tile_max != 0;
+    const double before = alone ? row.x[from] : row.maximum[from - 1];
+    const double top = *std::max_element(row.x.begin() + from, row.x.begin() + to);
+    std::fill_n(row.maximum.begin() + from, to - from, std::max(before, top));
+  }
+  return row;
+}
+
+// The softmax scales to look at, those where most turns over first.
+std::vector<Tie> ties_of(const EightBits& kernel, const DenseCase& c) {
+  std::vector<Tie> ties;
   for (int64_t h = 0; h < c.problem.heads_q; ++h) {
-    std::vector<double> x;
-    for (int64_t j = 0; j < keys; ++j)
-      x.push_back(codes * std::inner_product(&c.q[h * d], &c.q[(h + 1) * d], &c.k[j * d], 0.0));
-    // What a key's P stands against: the largest score of its tile, or of all tiles so far.
-    std::vector<double> maximum(x.size());
-    for (int64_t from = 0; from < keys; from += tile) {
-      const bool alone = from == 0 || kernel.arithmetic.p_int8_tile_max != 0;
-      double top = alone ? x[from] : maximum[from - 1];
-      for (int64_t j = from; j < std::min(keys, from + tile); ++j) top = std::max(top, x[j]);
-      std::fill_n(maximum.begin() + from, std::min(keys, from + tile) - from, top);
-    }
-    std::vector<size_t> order(x.size());
+    const TiedRow row = tied_row(kernel, c, h);
+    std::vector<size_t> order(row.x.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), [&](size_t i, size_t j) { return x[i] > x[j]; });
-    size_t tied = 0;
-    for (const size_t j : order) {
-      if (x[j] == maximum[j]) continue;
-      if (tied++ == kTied) break;
-      const double code = 127 * std::exp(c.problem.softmax_scale * (x[j] - maximum[j]));
-      const double tie = std::log((std::floor(code) + 0.5) / 127) / (x[j] - maximum[j]);
-      if (code > 1 && tie > 0) scales.push_back(static_cast<float>(tie));
-    }
+    const auto take = [&](const auto& before) {
+      std::sort(order.begin(), order.end(), before);
+      size_t tied = 0;
+      for (size_t at = 0; at < order.size() && tied < kTied; ++at)
+        if (const std::optional<Tie> tie = row.tie(order[at], c.problem.softmax_scale))
+          ties.push_back(*tie), ++tied;
+    };
+    take([&](size_t i, size_t j) { return row.x[i] > row.x[j]; });
+    take([&](size_t i, size_t j) {
+      return std::pair(row.maximum[i], row.x[i]) > std::pair(row.maximum[j], row.x[j]);
+    });
+  }
+  std::stable_sort(ties.begin(), ties.end(), [](const Tie& a, const Tie& b) { return a.turns > b.turns; });
+  return ties;
+}
+
+std::vector<float> scales_about(double tie) {
+  std::vector<float> scales = {static_cast<float>(tie)};
+  for (const float end : {0.0f, 1.0f}) {
+    float scale = scales[0];
+    for (int step = 0; step < kScales; ++step) scales.push_back(scale = std::nextafter(scale, end));
   }
   return scales;
 }
@@ -120,32 +171,22 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
   std::iota(kernels.begin(), kernels.end(), size_t{0});
   Reached all = reached(kernel, c, seed, effort.orders, kernels);
   if (kernel.operands != ASSAY_INT8) return all;
-  struct Tie {
-    std::vector<float> scales;
-    double half = 0;  // the widest of its bounds
-  };
-  std::vector<Tie> ties;
-  for (const float scale : scales_at_ties(kernel, c)) {
-    Tie& tie = ties.emplace_back();
-    for (int n = -kScales; n <= kScales; ++n) {
+  size_t run = 0;
+  for (const Tie& tie : ties_of(kernel, c)) {
+    const bool runs = run++ < kRun;
+    for (const float scale : scales_about(tie.scale)) {
       c.problem.softmax_scale = scale;
-      for (int step = 0; step < std::abs(n); ++step)
-        c.problem.softmax_scale = std::nextafter(c.problem.softmax_scale, n < 0 ? 0.0f : 1.0f);
-      tie.scales.push_back(c.problem.softmax_scale);
-      tie.half =
-          std::max(tie.half, widest(bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic)));
-    }
-  }
-  std::sort(ties.begin(), ties.end(), [](const Tie& a, const Tie& b) { return a.half > b.half; });
-  if (ties.size() > kRun) ties.resize(kRun);
-  for (const Tie& tie : ties)
-    for (const float scale : tie.scales) {
-      c.problem.softmax_scale = scale;
+      if (!runs) {
+        all.bound =
+            std::max(all.bound, widest(bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic)));
+        continue;
+      }
       // Both heads, both directions of LegalKernels' choice of each weight's error.
       Reached there = reached(kernel, c, seed, 0, {4, 5, 12, 13});
       there.squares = 0, there.rows = there.elements = 0;
       all.add(there);
     }
+  }
   return all;
 }
 
@@ -203,6 +244,13 @@ TEST(Reached, TenTimesTheLargestErrorOfLegalKernels) {
     // A few rows of 64 keys have no largest error.
     for (const int32_t keys : {64, 300}) expect_ten_times(kernel, keys, keys == 64 ? 24 : 12, {8, 100});
   }
+}
+
+// A row with one key of all the weight: every other stands alone in its tile or is far below its maximum.
+TEST(Reached, AStepOfTheGridAsLargeAsTheLargestMaximum) {
+  std::printf("%s", kHead);
+  for (const EightBits& kernel : eight_bit_kernels())
+    if (kernel.operands == ASSAY_INT8) expect_ten_times(kernel, 300, 1, {8, 100});
 }
 
 // What an LSE may be off by where a cache of 8 bits meets fp16 products is mostly how scores round, which
