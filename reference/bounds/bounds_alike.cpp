@@ -57,10 +57,11 @@ void OneWay::add(const float* weights, int64_t count, double sum) {
     // Added to what lies on the grid a weight errs by no more than itself.
     const float t = weights[j] * inverse, b = t + 1.0f / 3, c = t + 2.0f / 3, seen = t > 0 ? 1.0f : 0.0f;
     const float off_b = ((b + kRounder) - kRounder) - b, off_c = ((c + kRounder) - kRounder) - c;
+    const float least_b = off_b < -t ? -t : off_b, least_c = off_c < -t ? -t : off_c;
     first += ((t + kRounder) - kRounder) - t;
-    second += off_b < -t ? -t : off_b > t ? t : off_b;
+    second += least_b > t ? t : least_b;
     added += seen;
-    third += off_c < -t ? -t : off_c > t ? t : off_c;
+    third += least_c > t ? t : least_c;
   }
   const double spacing = std::ldexp(1.0, binade);
   const double moved[kPlaces] = {first * spacing, second * spacing, third * spacing};

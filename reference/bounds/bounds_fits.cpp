@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace assay {
 namespace {
@@ -51,22 +52,58 @@ double cost_of_a_cut(const assay_accumulator& unit) {
   return std::ldexp(1.0, -unit.fraction_bits) + std::ldexp(1.0, -bits_of_all(unit));
 }
 
+namespace {
+
+// The grid of a sum up to `largest`, relative to the powers of two of both norms, as last bits are.
+inline int8_t grid_below(double largest, int32_t bits) {
+  const double above = largest * (1 + 0x1p-22);
+  const auto biased = static_cast<int32_t>(std::bit_cast<uint64_t>(above) >> 52);  // of what is not negative
+  // What is no finite number has the largest exponent there is.
+  const int32_t exponent = biased >= 0x7ff ? std::numeric_limits<int32_t>::max() : biased - 1023;
+  const int32_t power = largest > 0 && exponent > -100 ? exponent : -100;
+  return static_cast<int8_t>(std::max(-127, power - bits));
+}
+
+inline int64_t products_below(int8_t grid, const int8_t* a, const int8_t* b, int64_t elements) {
+  const auto count = [&](int64_t from, int64_t to) {
+    uint8_t below = 0;
+#pragma omp simd reduction(+ : below)
+    for (int64_t t = from; t < to; ++t) below += static_cast<int8_t>(a[t] + b[t]) < grid ? 1 : 0;
+    return static_cast<int64_t>(below);
+  };
+  int64_t all = 0, from = 0;
+  for (; from + kCounted <= elements; from += kCounted) all += count(from, from + kCounted);
+  return all + count(from, elements);
+}
+
+}  // namespace
+
 int64_t cut_products(const assay_accumulator& unit, int64_t elements, const LastBits& q, int64_t i,
                      const LastBits& k, int64_t j, double share) {
-  const double largest = share * q.norm[static_cast<size_t>(i)] * k.norm[static_cast<size_t>(j)];
-  // Relative to the powers of two of both norms, as last bits are.
-  const int32_t power = largest > 0 ? std::max(-100, std::ilogb(largest * (1 + 0x1p-22))) : -100;
-  const auto grid = static_cast<int8_t>(std::max(-127, power - bits_of_all(unit)));
-  const int8_t *a = &q.of[static_cast<size_t>(i * elements)], *b = &k.of[static_cast<size_t>(j * elements)];
-  int64_t all = 0;
-  for (int64_t from = 0; from < elements; from += kCounted) {
-    const int64_t to = std::min(elements, from + kCounted);
-    uint8_t count = 0;
-#pragma omp simd reduction(+ : count)
-    for (int64_t t = from; t < to; ++t) count += static_cast<int8_t>(a[t] + b[t]) < grid ? 1 : 0;
-    all += count;
+  const int8_t grid =
+      grid_below(share * q.norm[static_cast<size_t>(i)] * k.norm[static_cast<size_t>(j)], bits_of_all(unit));
+  return products_below(grid, &q.of[static_cast<size_t>(i * elements)],
+                        &k.of[static_cast<size_t>(j * elements)], elements);
+}
+
+void cut_products(const assay_accumulator& unit, int64_t elements, const LastBits& q, int64_t i,
+                  const LastBits& k, int64_t count, const double* shares, const uint8_t* wanted,
+                  float* products) {
+  constexpr int64_t kRun = 256;
+  int8_t grids[kRun];
+  const double norm = q.norm[static_cast<size_t>(i)];
+  const int32_t bits = bits_of_all(unit);
+  const float* norms = k.norm.data();
+  const int8_t* a = &q.of[static_cast<size_t>(i * elements)];
+  for (int64_t at = 0; at < count; at += kRun) {
+    const int64_t here = std::min(kRun, count - at);
+#pragma omp simd
+    for (int64_t j = 0; j < here; ++j) grids[j] = grid_below(shares[at + j] * norm * norms[at + j], bits);
+    for (int64_t j = 0; j < here; ++j)
+      if (wanted[at + j] != 0)
+        products[at + j] = static_cast<float>(
+            products_below(grids[j], a, &k.of[static_cast<size_t>((at + j) * elements)], elements));
   }
-  return all;
 }
 
 }  // namespace assay

@@ -35,6 +35,10 @@ double cost_of_a_cut(const assay_accumulator& unit);
 // product of the norms.
 int64_t cut_products(const assay_accumulator& unit, int64_t elements, const LastBits& q, int64_t i,
                      const LastBits& k, int64_t j, double share);
+// The same for the first `count` vectors of k that are `wanted`, each with its share.
+void cut_products(const assay_accumulator& unit, int64_t elements, const LastBits& q, int64_t i,
+                  const LastBits& k, int64_t count, const double* shares, const uint8_t* wanted,
+                  float* products);
 // That share of a dot product in a generic order: twice C_j = sqrt(s^2 + 2 r^2), all of one scale.
 inline double share_of_sums(double c2, double norms) {
   return norms > 0 ? std::min(1.0, 2 * std::sqrt(c2) / norms) : 1.0;

@@ -67,6 +67,42 @@ double last_bit_of(double x) {
   return bit;
 }
 
+// All keys of a tile at once: the same number for each that is wanted, and nothing written for the others.
+TEST(Fits, CountsAllKeysOfATileAlike) {
+  std::mt19937_64 random(12);
+  std::normal_distribution<double> normal;
+  const assay_accumulator unit{ASSAY_ACC_BLOCK, 16, 14, 10};
+  for (const int64_t dims : {int64_t{8}, int64_t{128}, int64_t{300}}) {
+    constexpr int64_t kKeys = 300;
+    LastBits q, k;
+    q.resize(2, dims), k.resize(kKeys, dims);
+    std::vector<double> values(static_cast<size_t>(dims));
+    const auto draw = [&](LastBits& of, int64_t at, double size) {
+      for (double& x : values) x = round_to(ASSAY_FP8_E4M3, size * normal(random));
+      of.set(at, dims, values.data(), nullptr, 1);
+    };
+    draw(q, 0, 1), draw(q, 1, 1);
+    std::vector<double> shares;
+    std::vector<uint8_t> wanted;
+    for (int64_t j = 0; j < kKeys; ++j) {
+      draw(k, j, j % 7 == 0 ? 0 : 4);
+      shares.push_back(j % 5 == 0 ? 0 : std::ldexp(1.0, -static_cast<int>(j % 12)) / (1 + 0.01 * (j % 3)));
+      wanted.push_back(j % 4 != 3);
+    }
+    shares[11] = std::numeric_limits<double>::quiet_NaN(), shares[12] = 1e-320;
+    std::vector<float> products(kKeys, -1.0f);
+    cut_products(unit, dims, q, 1, k, kKeys, shares.data(), wanted.data(), products.data());
+    int64_t some = 0;
+    for (int64_t j = 0; j < kKeys; ++j) {
+      const double share = shares[static_cast<size_t>(j)];
+      const auto each = static_cast<float>(cut_products(unit, dims, q, 1, k, j, share));
+      EXPECT_EQ(products[static_cast<size_t>(j)], wanted[static_cast<size_t>(j)] ? each : -1.0f) << j;
+      some += each > 0 && each < static_cast<float>(dims) ? 1 : 0;
+    }
+    EXPECT_GT(some, 20) << dims;
+  }
+}
+
 TEST(Fits, CountsProductsWhoseLastBitsAreBelowTheGrid) {
   std::mt19937_64 random(11);
   int64_t all = 0, some = 0;

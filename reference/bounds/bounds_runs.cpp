@@ -53,12 +53,19 @@ double drift_of_runs(const ErrorModel& model, bool declared, int64_t first, std:
   std::vector<Run> runs((first + count - 1) / length - first / length + 1);
   for (size_t n = 0; n < runs.size(); ++n) {
     const int64_t begin = (first / length + static_cast<int64_t>(n)) * length - first;
-    for (int64_t j = std::max<int64_t>(0, begin), to = std::min(count, begin + length); j < to; ++j) {
-      if (x[j] <= ErrorModel::kInvisible) continue;
-      runs[n].low = std::min(runs[n].low, x[j]);
-      runs[n].high = std::max(runs[n].high, x[j]);
-      ++visible;
+    const int64_t from = std::max<int64_t>(0, begin), to = std::min(count, begin + length);
+    const double* scores = x.data();
+    double low = kInf, high = -kInf;
+    int64_t seen = 0;
+#pragma omp simd reduction(min : low) reduction(max : high) reduction(+ : seen)
+    for (int64_t j = from; j < to; ++j) {
+      const bool sees = !(scores[j] <= ErrorModel::kInvisible);
+      const double below = sees ? scores[j] : kInf, above = sees ? scores[j] : -kInf;
+      low = below < low ? below : low;
+      high = high < above ? above : high;
+      seen += sees ? 1 : 0;
     }
+    runs[n] = {low, high}, visible += seen;
   }
   // A run over n steps of the grid leans by at most an eighth of a step / n, which for n above sqrt(keys) / 6
   // is less than half of five standard deviations of random errors; and room for short rows. Scores that

@@ -3,6 +3,7 @@
 // sum |q k| <= ||q|| ||k|| and sum (q k)^2 <= sqrt(sum q^4 sum k^4), which need no product of their own.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <optional>
 
@@ -74,9 +75,13 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
         unit(i) = of_row[std::min(n_unit, of_row.size() - 1)];
       }
       lanes.setZero();
+      const bool whole = (unit == 1).all();  // mostly, and a division by 1 costs as much as any
       for (Eigen::Index t = 0; t < q.cols(); ++t) {
         auto lane = lanes.col(t % static_cast<Eigen::Index>(lane_count));
-        lane = (lane.cast<double>() + products.col(t) / unit).cast<float>();
+        if (whole)
+          lane = (lane.cast<double>() + products.col(t)).cast<float>();
+        else
+          lane = (lane.cast<double>() + products.col(t) / unit).cast<float>();
       }
       off = off.max((lanes.cast<double>().rowwise().sum() * unit - dot).abs());
     }
@@ -103,8 +108,8 @@ class CountedCuts {
     }
     b.cuts = MatrixF::Zero(q.rows(), b.end - b.begin);
   }
-  // Of a tile with `count` keys from `at` on, dot products in x.
-  void count(const Matrix& k, const KeyNorms& norms, int64_t at, int64_t count,
+  // Of a tile with `count` keys from `at` on.
+  void count(const Matrix& k, const Matrix& products, const KeyNorms& norms, int64_t at, int64_t count,
              const std::vector<uint8_t>& wanted) {
     for (int64_t j = 0; j < count; ++j)
       if (wanted[j])
@@ -114,14 +119,14 @@ class CountedCuts {
     for (size_t i = 0; i < b_.rows.size(); ++i) {
       const auto row = static_cast<Eigen::Index>(i);
       float* to = b_.cuts.row(row).data() + (at - b_.begin);
-      const double* dots = b_.x.row(row).data() + (at - b_.begin);
+      const double* dots = products.row(row).data();
       const double scale = b_.p.softmax_scale, r2 = b_.rows[i].q_fourth * norms.largest_fourth;
-      for (int64_t j = 0; j < count; ++j) {
-        if (!wanted[j]) continue;
-        const double share =
-            share_of_sums(scale * dots[j] * scale * dots[j] + 2 * r2, b_.rows[i].q_norm * norms.norm[j]);
-        to[j] = static_cast<float>(cut_products(b_.model.arithmetic().qk, dims_, q_, row, k_, j, share));
-      }
+      const double q_norm = b_.rows[i].q_norm;
+      alignas(64) double shares[kTileKeys];
+#pragma omp simd
+      for (int64_t j = 0; j < count; ++j)
+        shares[j] = share_of_sums(scale * dots[j] * scale * dots[j] + 2 * r2, q_norm * norms.norm[j]);
+      cut_products(b_.model.arithmetic().qk, dims_, q_, row, k_, count, shares, wanted.data(), to);
     }
   }
 
@@ -134,7 +139,8 @@ class CountedCuts {
 
 // Dot products to final scores and their errors, for one row in one tile.
 void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t at, int64_t to,
-                   const KeyNorms& norms, double* x, float* e, float* delta, const float* cut) {
+                   const KeyNorms& norms, const double* dots, double* x, float* e, float* delta,
+                   const float* cut) {
   const Problem& p = b.p;
   const double scale = p.softmax_scale;
   const int64_t low = std::clamp(row.keys.begin, at, to) - at, high = std::clamp(row.keys.end, at, to) - at;
@@ -153,7 +159,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
     const double capped_error = (1 + t.cap_relative) * (1 + t.bias_score);
 #pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
-      const double s = x[j] * scale, size = std::fabs(s);
+      const double s = dots[j] * scale, size = std::fabs(s);
       largest_s = largest_s < size ? size : largest_s;
       const double error = dot * norms.norm[j] + score * size;
       const double near = std::max(0.0, size - error) * inverse;
@@ -170,7 +176,7 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
         static_cast<float>((score * (1 + t.bias_score) + t.bias_score + t.bias_relative) * (1 + 0x1p-22));
 #pragma omp simd reduction(max : largest_s)
     for (int64_t j = low; j < high; ++j) {
-      x[j] *= scale;
+      x[j] = dots[j] * scale;
       const double size = std::fabs(x[j]);
       largest_s = largest_s < size ? size : largest_s;
       e[j] = kUp * (biased_dot * norms.norm[j] + on_score * static_cast<float>(size));
@@ -223,6 +229,17 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
 
 }  // namespace
 
+void prefetch_scores(const Block& b, Eigen::Index i, Eigen::Index at, int64_t count) {
+  constexpr int64_t kLineBytes = 64;
+  const auto touch = [](const auto* from, int64_t bytes) {
+    const auto* first = reinterpret_cast<const std::byte*>(from);
+    for (int64_t byte = 0; byte < bytes; byte += kLineBytes) __builtin_prefetch(first + byte);
+  };
+  touch(&b.x(i, at), count * static_cast<int64_t>(sizeof(double)));
+  touch(&b.e(i, at), count * static_cast<int64_t>(sizeof(float)));
+  if (b.cuts.size() > 0) touch(&b.cuts(i, at), count * static_cast<int64_t>(sizeof(float)));
+}
+
 bool Block::sees(const BlockRow& row, int64_t key) const { return draft_visible(p, operands, row.id, key); }
 
 bool Block::wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const {
@@ -273,7 +290,7 @@ void score_block(Block& b) {
   const ErrorTerms plain = b.model.terms(RowShape{});
   const SmallestNormal& normal = b.model.k_normal();
   if (!normal.scaled) b.k_normal = normal.value;
-  Matrix k(kTileKeys, b.p.head_dim_qk);
+  Matrix k(kTileKeys, b.p.head_dim_qk), products(rows, kTileKeys);
   KeyNorms norms;
   std::vector<uint8_t> wanted;
   std::optional<FollowedScores> followed;
@@ -285,9 +302,8 @@ void score_block(Block& b) {
   if (b.model.counts_cuts()) counted.emplace(b, q);
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
-    auto tile_x = b.x.middleCols(at - b.begin, count);
     if (!b.wanted(at, to, wanted)) {
-      tile_x.setConstant(ErrorModel::kInvisible);
+      b.x.middleCols(at - b.begin, count).setConstant(ErrorModel::kInvisible);
       b.e.middleCols(at - b.begin, count).setZero();
       continue;
     }
@@ -312,17 +328,22 @@ void score_block(Block& b) {
     if (b.p.k_scale == ASSAY_SCALE_NONE) smallest_scale = largest_scale = 1;
     if (a.q_rounding_absolute > 0)
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
-    tile_x.noalias() = q * k.topRows(count).transpose();
+    // Rows of all scores lie a multiple of the caches' ways apart, where those of a long request do, and a
+    // product goes over its result more than once.
+    products.leftCols(count).noalias() = q * k.topRows(count).transpose();
     if (followed) followed->load(k, at, count, wanted);
-    if (counted) counted->count(k, norms, at, count, wanted);
+    if (counted) counted->count(k, products, norms, at, count, wanted);
     look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];
+      const double* dots = products.row(i).data();
       double* x = b.x.row(i).data() + (at - b.begin);
       float* delta = followed ? b.delta.row(i).data() + (at - b.begin) : nullptr;
       float* cut = followed ? b.cut.row(i).data() + (at - b.begin) : nullptr;
-      if (followed) followed->follow(i, count, x, std::sqrt(row.q_fourth * norms.largest_fourth), delta, cut);
-      finish_scores(b, row, plain, at, to, norms, x, b.e.row(i).data() + (at - b.begin), delta, cut);
+      if (followed)
+        followed->follow(i, count, dots, std::sqrt(row.q_fourth * norms.largest_fourth), delta, cut);
+      if (i + 1 < rows) prefetch_scores(b, i + 1, at - b.begin, count);
+      finish_scores(b, row, plain, at, to, norms, dots, x, b.e.row(i).data() + (at - b.begin), delta, cut);
       if (row.keys.begin >= to || row.keys.end <= at) continue;
       row.underflow =
           std::max(row.underflow, lost_of_factors(b.p, row.q_scale, smallest_scale) * row.q_norm * k_norm);

@@ -115,6 +115,7 @@ void Values::add(const KeySpan& span) {
       eps_[j] = static_cast<float>(
           b_.model.eps(b_.order.declared() ? (span.from + j) % b_.order.tile() : -1) * (1 + 0x1p-22));
     for (Index i = 0; i < rows_; ++i) {
+      if (i + 1 < rows_) prefetch_scores(b_, i + 1, span.from - b_.begin, count);
       if (b_.rows[i].seen > 0)
         weigh_row(i, span, count);
       else
@@ -219,11 +220,11 @@ void Values::round_tile(Index i, double m_t, int64_t at, int64_t count, const do
   if (round_weights(s, t, weights_.row(i).data() + at, x + at, count, excess_.row(i).data() + at,
                     h_square_.row(i).data() + at, flip_.row(i).data() + at)) {
     const float to_size = static_cast<float>(1 / v_norm_);
+    turned_.clear();
     for (int64_t j = at; j < at + count; ++j)
-      if (const float flip = flip_(i, j) * to_size; flip > 0) {
-        flips_.row(i) += flip * v_size_.row(j).cwiseAbs();
-        flip_square_.row(i) += flip * flip * alike_.kind(i, first + j) * v_square_.row(j);
-      }
+      if (const float flip = flip_(i, j) * to_size; flip > 0)
+        turned_.push_back({j, flip, flip * flip * alike_.kind(i, first + j)});
+    add_turned(i);
   }
   // Against itself a key's score errs by nothing.
   if (!b_.model.follows_qk()) t.window -= 2 * s.largest_random;
@@ -231,6 +232,26 @@ void Values::round_tile(Index i, double m_t, int64_t at, int64_t count, const do
     if (release_leader(t, j - at, weights_(i, j), excess_(i, j), h_square_(i, j), s))
       known_.row(i) += weights_(i, j) * v_.row(j);
   alike_.spread(i, first + at, count, h_square_.row(i).data() + at, s);
+}
+
+// Some channels at a time, whose sums stay in registers.
+void Values::add_turned(Index i) {
+  constexpr Index kTogether = 32;
+  Index d = 0;
+  for (; d + kTogether <= dv_; d += kTogether) {
+    Eigen::Array<float, 1, kTogether> sum = flips_.row(i).segment<kTogether>(d),
+                                      squares = flip_square_.row(i).segment<kTogether>(d);
+    for (const Turned& t : turned_) {
+      sum += t.flip * v_size_.row(t.key).segment<kTogether>(d).array().abs();
+      squares += t.square * v_square_.row(t.key).segment<kTogether>(d).array();
+    }
+    flips_.row(i).segment<kTogether>(d) = sum, flip_square_.row(i).segment<kTogether>(d) = squares;
+  }
+  if (d == dv_) return;
+  for (const Turned& t : turned_) {
+    flips_.row(i).tail(dv_ - d) += t.flip * v_size_.row(t.key).tail(dv_ - d).cwiseAbs();
+    flip_square_.row(i).tail(dv_ - d) += t.square * v_square_.row(t.key).tail(dv_ - d);
+  }
 }
 
 void Values::multiply(Index at, int64_t count) {

@@ -45,6 +45,7 @@ class Values {
   void follow(Index i, int64_t t, int64_t tile, double m_t, const KeySpan& span, int64_t from, int64_t to);
   void weigh_row(Index i, const KeySpan& span, int64_t count);
   void round_tile(Index i, double m_t, int64_t at, int64_t count, const double* x);
+  void add_turned(Index i);  // turned_ to the sums of row i
   void multiply(Index at, int64_t count);
   void begin_part();
   void end_group();
@@ -74,6 +75,13 @@ class Values {
   MatrixF v_size_, v_square_, weights_f_, product_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   PartialSums partial_;
+  // Keys of the tile, of the span in v_, whose weights may turn over: by how much, and its square times how
+  // many are alike, in units of v_size_.
+  struct Turned {
+    int64_t key = 0;
+    float flip = 0, square = 0;
+  };
+  std::vector<Turned> turned_;
   MatrixF flips_, flip_square_;
   std::optional<DistanceLean> distance_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
