@@ -99,4 +99,19 @@ GPU_INLINE uint32_t low_bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 #endif
 }
 
+// Four words of four bytes, turned over: word i becomes the i-th bytes of all, the first word's lowest.
+GPU_INLINE void turn_bytes(uint32_t (&w)[4]) {
+#if defined(__CUDA_ARCH__)
+  const uint32_t low = __byte_perm(w[0], w[1], 0x5140), high = __byte_perm(w[0], w[1], 0x7362);
+  const uint32_t other_low = __byte_perm(w[2], w[3], 0x5140), other_high = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(low, other_low, 0x5410), w[1] = __byte_perm(low, other_low, 0x7632);
+  w[2] = __byte_perm(high, other_high, 0x5410), w[3] = __byte_perm(high, other_high, 0x7632);
+#else
+  uint32_t turned[4];
+  for (int i = 0; i < 4; ++i)
+    turned[i] = low_bytes(w[0] >> 8 * i, w[1] >> 8 * i, w[2] >> 8 * i, w[3] >> 8 * i);
+  for (int i = 0; i < 4; ++i) w[i] = turned[i];
+#endif
+}
+
 }  // namespace gpu

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that move rows (cache_write, cache_gather, quantize_int8) as the plain data that travels to the device
-// (move_tiles.cu,
-// move_columns.cu, move_flat.cu, move.cu). Dense rows are views like a cache whose blocks are rows and hold
-// one token.
+// (move_tiles.cu, move_columns.cu, move_turned.cu, move_flat.cu, move.cu). Dense rows are views like a cache
+// whose blocks are rows and hold one token.
 #pragma once
 
 #include "kernels/common/data_op_operands.hpp"
@@ -78,6 +77,9 @@ gpu::Status launch_store_elements(const StoreRows&, gpu::Stream);
 // move_columns.cu: fills in `columns` of a plane that tiles would take; false where it is not for columns.
 bool cut_columns(StoredPlane&, int64_t rows, int32_t heads);
 gpu::Status launch_store_columns(const StoreRows&, gpu::Stream);
+// move_turned.cu: both planes, which tiles would take; false where they are not for it.
+bool cut_turned(const StoreRows&);
+gpu::Status launch_store_turned(const StoreRows&, gpu::Stream);
 
 // Scales of channels from all rows that are there, for heads of `dims` (move.cu).
 struct ChannelScales {

@@ -400,6 +400,7 @@ gpu::Status launch_store(const StoreRows& call, gpu::Stream stream) {
     columns &= by_columns, tiles &= by_tiles;
   }
   const bool share = alike(a.plane[0], a.plane[1]);
+  if (a.planes == 2 && share && tiles && cut_turned(a)) return launch_store_turned(a, stream);
   if (share && tiles && !columns) kernel[0] = kernel[1] = Kernel::kTiles;  // one launch rather than two
   return launch_planes(a, kernel, share, stream);
 }
