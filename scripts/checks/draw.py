@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the slow work of CI falls to a tree. Whole, it takes slow machines most of an hour, and almost every part of it says of almost every tree what
+"""Which of the slow work of CI falls to a tree. Whole, it takes slow machines longer than one waits, and almost every part of it says of almost every tree what
 it said of the last one: so each tree draws one group of each draw below, by its hash (the same one when it is judged again), and a dozen trees have drawn
 all of them. The others are neither compiled nor run, the last lines of scripts/test name them, and scripts/test --full (nightly too) takes all.
 
@@ -37,8 +37,8 @@ EMULATED = {
     "planted": ["program[.]gpu_faults(32|64)$", "program[.]gpu_races32"],
 }
 
-# Tests that take long and go over what quick ones touch, with what all that begin so took together: seconds of one that runs beside two others on the
-# slower of the machines (2 cores; preset sample of c01b5337).
+# Tests that take long and go over what quick ones touch, with the seconds of all that begin so as ctest has noted them (CTestCostData.txt of a build of
+# c01b5337, three tests at a time on two slow cores): groups are to be alike.
 SLOW = {
     "engines": {"explain[.]ExplainEngines[.]": 142, "explain[.]ExplainSteps[.]": 75, "explain[.]Composed[.]": 62, "explain[.]ExplainServers[.]": 32},
     "faults": {"explain[.]ScoreOfFaults[.]": 110, "program[.]explain_score$": 84, "explain[.]Explain[.]": 69, "explain[.]SecondLine[.]": 40, "explain[.]Fragments[.]": 27,
