@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Which of the slow work of CI falls to a tree. Whole, it takes slow machines longer than one waits, and almost every part of it says of almost every tree what
-it said of the last one: so each tree draws one group of each draw below, by its hash (the same one when it is judged again), and a dozen trees have drawn
+it said of the last one: so each tree draws one group of each draw below, by its hash (the same one when it is judged again), and a few dozen have drawn
 all of them. The others are neither compiled nor run, the last lines of scripts/test name them, and scripts/test --full (nightly too) takes all.
 
-Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt). A draw of which
-something has changed so is that alone, until it is noted: the last lines say so, too.
+Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt). Where emulated code
+has changed so, it is all that there is of it, until it is noted: the last lines say so, too.
 
 Usage: draw.py --groups all|tree|HASH           the groups drawn, a line (cmake/Draw.cmake)
        draw.py --modules DRAWN                  modules whose tests are left out, as GROUP=MODULE (cmake/Draw.cmake)
@@ -40,18 +40,18 @@ EMULATED = {
 # Tests that take long and go over what quick ones touch, with the seconds of all that begin so as ctest has noted them (CTestCostData.txt of a build of
 # c01b5337, three tests at a time on two slow cores): groups are to be alike.
 SLOW = {
-    "engines": {"explain[.]ExplainEngines[.]": 142, "explain[.]ExplainSteps[.]": 75, "explain[.]Composed[.]": 62, "explain[.]ExplainServers[.]": 32},
-    "faults": {"explain[.]ScoreOfFaults[.]": 110, "program[.]explain_score$": 84, "explain[.]Explain[.]": 69, "explain[.]SecondLine[.]": 40, "explain[.]Fragments[.]": 27,
-               "explain[.]ThirdLine[.]": 19, "explain[.]Addresses[.]": 18},
-    "catalogues": {"program[.]mutants_quick$": 73, "power[.]Power[.]": 52, "program[.]campaign_alarms$": 47, "faulty[.]BoundaryFaults[.]": 25, "program[.]Facts[.]": 15,
-                   "cover[.]Cover[.]FourteenAxes": 11},
+    "engines": {"explain[.]ExplainEngines[.]": 142, "explain[.]ExplainServers[.]": 32},
+    "steps": {"explain[.]ExplainSteps[.]": 75, "explain[.]Composed[.]": 62, "explain[.]ThirdLine[.]": 19, "explain[.]Addresses[.]": 18},
+    "scores": {"explain[.]ScoreOfFaults[.]": 110, "program[.]explain_score$": 84},
+    "faults": {"explain[.]Explain[.]": 69, "explain[.]SecondLine[.]": 40, "explain[.]Fragments[.]": 27, "faulty[.]BoundaryFaults[.]": 25, "program[.]Facts[.]": 15},
+    "catalogues": {"program[.]mutants_quick$": 73, "power[.]Power[.]": 52, "program[.]campaign_alarms$": 47, "cover[.]Cover[.]FourteenAxes": 11},
     "scripts": {"python[.]report$": 77, "python[.]plots$": 76, "program[.]Table/HostileKernels[.]": 48, "program[.]Hostile[.]": 38},
     # With the step of scripts/test that makes a machine with nothing on it: minutes of unpacking beside the build.
     "machine": {"python[.]backends$": 100, "program[.]door$": 32},
 }
 LEAST = 10  # seconds: what takes less is never drawn
 
-# Modules whose tests take longest to compile, or long to run. They say again what they said as long as nothing that they are made of changes (CODE).
+# Modules whose tests take longest to compile, or long to run; always taken where they themselves change.
 MODULES = {"numbers": ["reference", "input", "problem"], "judging": ["check"], "running": ["run", "scenario", "mutants", "campaign", "report", "calibrate"]}
 
 DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, patterns in SLOW.items()},
@@ -59,9 +59,7 @@ DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, pattern
 
 # Of what the families are made that a change has taken whatever is drawn; host code of emulated kernels is among it.
 PORTABLE = ["harness/abi", "harness/problem", "kernels/common", "kernels/device", "kernels/dialect", "kernels/emulator", "kernels/portable"]
-LOWEST = [f"harness/{module}" for module in ("abi", "base", "problem", "ops", "buffers", "input")] + ["reference"]
-JUDGES = LOWEST + [f"harness/{module}" for module in ("cover", "trace", "scenario", "device", "check")] + [f"kernels/{folder}" for folder in ("common", "cpu", "faulty")]
-CODE = {"numbers": LOWEST, "judging": JUDGES, "running": JUDGES + [f"harness/{module}" for module in ("measure", "calibrate", "report", "run", "mutants", "campaign")],
+CODE = {**{group: ["reference" if module == "reference" else f"harness/{module}" for module in modules] for group, modules in MODULES.items()},
         "machine": ["scripts/setup", "scripts/requirements.txt", "scripts/checks/fresh_machine", "scripts/checks/door"],
         "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
 
@@ -127,9 +125,10 @@ def drawn(tree, root=ROOT):
         tree = done.stdout.strip() if done.returncode == 0 else "29463ea5"  # sources without their history
     elif not re.fullmatch("[0-9a-f]{7,64}", tree):
         raise SystemExit(f"draw: {tree} is neither all, tree nor the hash of a tree")
-    new, mine = set(changed(root)), set()
+    mine = set(changed(root))
     for draw, groups in DRAWS.items():
-        mine |= set(groups) & new or {pick(draw, tree)}
+        if groups is not EMULATED or not mine & set(groups):
+            mine.add(pick(draw, tree))
     return [group for group in names if group in mine]
 
 
