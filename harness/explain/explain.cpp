@@ -9,6 +9,7 @@
 #include "harness/explain/order_calls.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -101,11 +102,14 @@ void look_at(const Evidence& first, Call main, const Evidence& second, Ranking& 
 }
 
 void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ranking,
-                 const std::vector<std::string>& without) {
+                 const std::vector<std::string>& without, BesideLine third = BesideLine::kSeparating,
+                 Ranking* by_second = nullptr) {
   const Evidence* second = beside(BesideLine::kSecond);
-  if (second) look_at(e, main, *second, ranking, without);
+  const bool again = third == BesideLine::kSamePage;
+  if (second && !again) look_at(e, main, *second, ranking, without);
+  if (by_second != nullptr) *by_second = ranking;
   if (!sure(ranking) || (equally_good(ranking).size() < 2 && !assumes_much(ranking.list.front()))) return;
-  const Evidence* other = beside(BesideLine::kSeparating);
+  const Evidence* other = beside(third);
   if (!other || !wrong(*other, Call::kFirst)) return;
   const RankElsewhere apart = [&](const Choice& asked) {
     return rank_asked(*other, Call::kFirst, asked, without);
@@ -132,17 +136,22 @@ LinesBeside::LinesBeside(const std::string& line, const std::string& backend, co
     return to.call(Call::kFirst).made;
   };
   capture_of(second_line(line), second_);
-  for (int step = 0; step < kSeparatingSteps && !capture_of(separating_line(line, step), separating_);)
-    ++step;
+  int step = 0;
+  while (step < kSeparatingSteps && !capture_of(separating_line(line, step), separating_)) ++step;
+  const Problem problem = make_problem(parse_scenario(line));
+  if (step == 0 && op_of(problem).has_cache && problem.page_size > 1)
+    capture_of(separating_line(line, 1), same_page_);
 }
 
 void LinesBeside::take_order(const Evidence& e) {
-  for (Evidence* to : {&second_, &separating_})
+  for (Evidence* to : {&second_, &separating_, &same_page_})
     if (!order_of(*to).known) to->order = e.order;
 }
 
 const Evidence* LinesBeside::operator()(BesideLine which) {
-  Evidence& e = which == BesideLine::kSecond ? second_ : separating_;
+  Evidence& e = which == BesideLine::kSecond       ? second_
+                : which == BesideLine::kSeparating ? separating_
+                                                   : same_page_;
   if (!e.call(Call::kFirst).made) return nullptr;
   if (e.bounded.value.rows.empty()) complete(e, options_);
   return &e;
@@ -198,7 +207,10 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     Choice rest;
     rest.without = without;
     for (const Ranked& r : equally_good(x.ranking)) rest.without.emplace_back(r.cause);
-    look_beside(e, main, beside, x.ranking, without);
+    Ranking by_second;
+    look_beside(e, main, beside, x.ranking, without, BesideLine::kSeparating, &by_second);
+    const Evidence* third = beside(BesideLine::kSeparating);
+    const bool by_third = third != nullptr && x.ranking.second == third->line;
     if (!sure(x.ranking)) {
       Ranking others = rank_asked(e, main, rest, rest.without);
       if (sure(others)) look_beside(e, main, beside, others, rest.without);
@@ -207,6 +219,13 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
         for (Ranked& r : x.ranking.list)
           if (r.fact) others.list.push_back(std::move(r));
         x.ranking = std::move(others);
+      }
+      // Nothing explains all of them. A kernel whose tiles are pages here does by them what it does by tiles
+      // where pages are larger: with the same pages a third line shows it.
+      if (!sure(x.ranking) && by_third && beside(BesideLine::kSamePage) != nullptr) {
+        Ranking again = by_second;
+        look_beside(e, main, beside, again, without, BesideLine::kSamePage);
+        if (clearly(again)) x.ranking = std::move(again);
       }
     }
   }

@@ -37,9 +37,9 @@ struct Explanation {
 };
 
 // Evidence of a line beside the one that is asked about, complete; null where there is none.
-enum class BesideLine { kSecond, kSeparating };
+enum class BesideLine { kSecond, kSeparating, kSamePage };
 using Beside = std::function<const Evidence*(BesideLine)>;
-// The kernel's calls on both lines, made at once: children come before this process uses OpenMP.
+// The kernel's calls on these lines, made at once: children come before this process uses OpenMP.
 class LinesBeside {
  public:
   LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
@@ -50,7 +50,7 @@ class LinesBeside {
 
  private:
   CaptureOptions options_;
-  Evidence second_, separating_;
+  Evidence second_, separating_, same_page_;  // the last: as separating_, with the pages of the line
 };
 
 // `without`: causes that are taken not to be known (to see what is said when the true one is missing).

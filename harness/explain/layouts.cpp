@@ -14,14 +14,15 @@
 namespace assay {
 namespace {
 
-constexpr double kAssumed = 0.3;      // price of an order that nobody declared
-constexpr double kObserved = 0.02;    // ... and of one that calls showed
-constexpr size_t kLengths = 12;       // of requests by which two orders are told apart
-constexpr int32_t kRows = 16;         // of a request, by which ways to cut what blocks of rows see are
-constexpr size_t kMost = 20;          // orders of parts that are tried
-constexpr size_t kMostFurther = 160;  // unusual ones
-constexpr double kUnusual = 0.15;     // more that they cost
-constexpr int32_t kMostParts = 8;     // of fewer parts than declared, each number is tried up to here
+constexpr double kAssumed = 0.3;       // price of an order that nobody declared
+constexpr double kObserved = 0.02;     // ... and of one that calls showed
+constexpr double kContradicted = 0.8;  // more for parts where calls showed that keys are taken in one go
+constexpr size_t kLengths = 12;        // of requests by which two orders are told apart
+constexpr int32_t kRows = 16;          // of a request, by which ways to cut what blocks of rows see are
+constexpr size_t kMost = 20;           // orders of parts that are tried
+constexpr size_t kMostFurther = 160;   // unusual ones
+constexpr double kUnusual = 0.15;      // more that they cost
+constexpr int32_t kMostParts = 8;      // of fewer parts than declared, each number is tried up to here
 
 // Only orders that differ on some request of the case are kept.
 class Different {
@@ -129,8 +130,16 @@ void Layout::apply(Rules& rules) const {
   rules.arithmetic.row_sum_from_rounded_p = weights->row_sum_from_rounded_p;
 }
 
+// Calls showed that keys are taken in one go, and nobody declares otherwise.
+static bool seen_in_one_go(const Evidence& e) {
+  const OrderSeen& o = order_of(e);
+  return o.known && o.layout.tile_keys > 1 && !o.layout.parts() && o.layout.cut.states <= 1 &&
+         e.declared.splits <= 1 && e.declared.split_keys == 0 && !order_repeated(e.declared);
+}
+
 std::vector<Layout> layouts_of(const Evidence& e) {
   const assay_arithmetic& a = e.declared;
+  const double assumed = kAssumed + (seen_in_one_go(e) ? kContradicted : 0);
   const int32_t longest = e.problem.max_kv_len();
   std::vector<Layout> list;
   Different different(e.problem);
@@ -175,7 +184,7 @@ std::vector<Layout> layouts_of(const Evidence& e) {
   } else {
     for (int32_t splits : {2, 4, 8})
       in_order(a.tile_keys > 0 && repeated ? a.tile_keys : 1, splits, {},
-               fmt::format(", were it cut into {} splits (it declares none)", splits), kAssumed);
+               fmt::format(", were it cut into {} splits (it declares none)", splits), assumed);
   }
   if (repeated && a.split_keys > 0) return list;
   std::vector<int32_t> sizes = {64, 128, 256, 512, 1024};
@@ -189,7 +198,7 @@ std::vector<Layout> layouts_of(const Evidence& e) {
                          keys,
                          {},
                          fmt::format(", were it cut into splits of {} keys", keys),
-                         kAssumed});
+                         assumed});
   }
   return list;
 }
@@ -197,6 +206,7 @@ std::vector<Layout> layouts_of(const Evidence& e) {
 std::vector<Layout> further_layouts_of(const Evidence& e) {
   const assay_arithmetic& a = e.declared;
   const Problem& p = e.problem;
+  const double contradicted = seen_in_one_go(e) ? kContradicted : 0;
   std::vector<Layout> list;
   if (order_repeated(a) || a.split_keys > 0) return list;
   Different different(p);
@@ -213,7 +223,7 @@ std::vector<Layout> further_layouts_of(const Evidence& e) {
   for (const RowBlock& block : row_blocks(p))
     if (!block.packed) blocks.push_back(block);
   const auto tried = [&](int32_t tile, int32_t splits, const Cut& cut) {
-    Layout l{tile, splits, 0, cut, "", kAssumed + kUnusual};
+    Layout l{tile, splits, 0, cut, "", kAssumed + kUnusual + (splits > 1 ? contradicted : 0)};
     l.words = splits > 1 ? words_of(l, a.tile_keys == 0)
                          : fmt::format(", tiles of {} keys of what {} see", tile,
                                        RowBlock{cut.block_rows, cut.packed}.words());
@@ -230,7 +240,7 @@ std::vector<Layout> further_layouts_of(const Evidence& e) {
                        keys,
                        {},
                        fmt::format(", were it cut into splits of {} keys, tiles of {} keys", keys, tile),
-                       kAssumed + kUnusual});
+                       kAssumed + kUnusual + contradicted});
     for (int32_t splits : {2, 4, 3, 8})
       for (bool whole : {false, true}) tried(tile, splits, {.whole = whole});
   }

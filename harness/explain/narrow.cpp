@@ -132,6 +132,8 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
     return false;
   if (keys.of_score && (!h.rules.score || h.rules.edit_terms || h.rules.sees || exponent)) return false;
   *to = h;
+  // A mask that is left out in some keys alone reaches too far.
+  if (h.cause == "mask.causal_ignored") to->cause = "mask.causal_long";
   to->text += ", " + keys.words;
   to->cost += keys.cost;
   if (h.rules.sees)

@@ -112,7 +112,7 @@ OrderSeen order_rule(const Problem& p, const std::vector<SpikeSeen>& seen) {
     longest = std::max(longest, s.keys.end - s.keys.begin), end = std::max(end, s.keys.end);
   const std::vector<int32_t> sizes = tile_sizes(seen, end);
   if (sizes.empty()) {
-    order.words = fmt::format("no tile ends in up to {} keys", longest);
+    order.words = fmt::format("no end of a tile shows: up to {} keys share one maximum", longest);
     return order;
   }
   Layout best;

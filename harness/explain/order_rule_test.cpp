@@ -48,7 +48,7 @@ TEST(OrderRule, NamesWhatEveryLengthShows) {
   EXPECT_EQ(words(48, 1, 0, {.states = 3}), "tiles of 48 keys dealt in turn to 3 running states");
   EXPECT_EQ(words(31, 1, 0, {}), "tiles of 31 keys");
   EXPECT_EQ(words(64, 5, 256, {}), "tiles of 64 keys, parts of 256 keys");
-  EXPECT_EQ(order_rule(p, {}).words, "no tile ends in up to 0 keys");
+  EXPECT_EQ(order_rule(p, {}).words, "no end of a tile shows: up to 0 keys share one maximum");
 }
 
 // Keys that a fault weighs otherwise have edges of their own, and no rule is made of noise.

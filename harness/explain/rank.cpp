@@ -11,6 +11,7 @@
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/narrow.hpp"
 #include "harness/explain/pairs.hpp"
+#include "harness/explain/plain_names.hpp"
 #include "harness/explain/recut.hpp"
 #include "harness/explain/samples.hpp"
 #include "harness/explain/second_line.hpp"
@@ -36,6 +37,7 @@ constexpr double kAssumedMuch = 0.4;     // cost from which on "nearly all" is a
 constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
+constexpr double kPartThere = 0.95;      // of the second line, by a part of the case
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
@@ -75,6 +77,8 @@ bool sure(const Ranking& ranking) {
   // Which cells are wrong is all that NaN says, and no rule was found for it.
   if (!first.fact && first.in_wrong_cells && ranking.finite < kFewFinite) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
+  // That it holds in a part of the case alone is one thing more that is assumed.
+  if (!first.fact && first.in_part && ranking.explained_there < kPartThere) return false;
   if (first.fact) return first.explained >= kNearlyAll;
   // A second cause beside a true one is soon found: of two all but nothing is to be left, here and there.
   if (!first.also.empty() && std::min(first.explained, ranking.explained_there) < kAllBut) return false;
@@ -134,6 +138,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
 
   Hypotheses all;
   for (const Family family : families) family(clues, all);
+  name_plainly(clues, all);
   keep_asked(all, choice);
   ranking.tested = static_cast<int64_t>(all.size());
   const std::vector<Judged> judged = judge_cells(clues.evidence, samples.front().call);
@@ -268,6 +273,8 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   const bool done = !choice.narrow && explained_but(1 - kNearlyAll, kLegalMisfit);
   if (!done)
     for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes, choice.narrow)) {
+      // In some keys alone it may be called otherwise.
+      if (std::find(choice.without.begin(), choice.without.end(), h.cause) != choice.without.end()) continue;
       all.push_back(std::move(h));
       try_out(all.size() - 1);
     }

@@ -9,51 +9,18 @@
 #include <cstdlib>
 #include <optional>
 
-#include "harness/base/error.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
 namespace {
 
-constexpr uint64_t kOtherSeed = 0x5eed, kThirdSeed = 0x7ed;
-constexpr int32_t kRowsThere = 5;     // of a request that had one, on the line that separates causes
 constexpr double kClearThere = 0.97;  // of it that a cause explains beside which others fall behind
-constexpr size_t kKinds = 4;          // of requests that get a companion
-constexpr int64_t kLongest = 4096;    // keys of a companion
 // Between two lines noise differs: causes are told apart by more than on one.
 constexpr double kToldApart = 0.1;
 constexpr double kOwnNumbers = 0.4;  // cost of a mechanism from which on its numbers are its own
 constexpr double kSameNumber = 0.02;
 constexpr int32_t kTileParts = 8;       // of a tile whose size is its number on either line
 constexpr double kSameThreshold = 0.2;  // of thresholds, which lie anywhere between two weights
-
-// Lengths beside one: odd where it is even and the other way round, so that no remainder by a power of two is
-// that of the request itself.
-int32_t other_parity(int32_t of, int32_t length) { return of % 2 == length % 2 ? length + 1 : length; }
-int32_t longer_than(int32_t keys) { return other_parity(keys, keys + keys / 2 + 13); }
-int32_t shorter_than(int32_t keys) { return other_parity(keys, keys - keys / 4 - 2); }
-
-// More keys, of another remainder by every power of two, and for several rows another number of them.
-std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
-  std::vector<BatchGroup> more;
-  for (const BatchGroup& g : groups) {
-    if (g.q_len == 0 || g.kv_len == 0 || g.kv_len > kLongest) continue;
-    const bool known = std::any_of(more.begin(), more.end(), [&](const BatchGroup& m) {
-      return (m.q_len > 1) == (g.q_len > 1) && m.kv_len == longer_than(g.kv_len);
-    });
-    if (known || more.size() >= 2 * kKinds) continue;
-    BatchGroup longer = g;
-    longer.count = 1;
-    longer.shared = 0;
-    longer.kv_len = longer_than(g.kv_len);
-    if (g.q_len > 1) longer.q_len = g.q_len + 3;
-    more.push_back(longer);
-    longer.kv_len = std::max(g.q_len, shorter_than(g.kv_len));
-    longer.q_len = g.q_len;
-    more.push_back(longer);
-  }
-  return more;
-}
 
 // Without the order that was assumed, which may be named otherwise on other lengths, and without what was
 // found cell by cell.
@@ -103,8 +70,12 @@ struct Words {
 }  // namespace
 
 void keep_asked(Hypotheses& all, const Choice& choice) {
+  // In some keys alone one is the other (narrowed).
+  const auto becomes = [&](std::string_view cause) {
+    return cause == "mask.causal_ignored" && choice.only.contains("mask.causal_long");
+  };
   std::erase_if(all, [&](const Hypothesis& h) {
-    return (!choice.only.empty() && !choice.only.contains(h.cause)) ||
+    return (!choice.only.empty() && !choice.only.contains(h.cause) && !becomes(h.cause)) ||
            std::find(choice.without.begin(), choice.without.end(), h.cause) != choice.without.end();
   });
   if (choice.words.empty()) return;
@@ -120,62 +91,6 @@ void keep_asked(Hypotheses& all, const Choice& choice) {
   for (const Hypothesis& h : all)
     if (!named.contains(h.cause) && any(h, false)) named.insert(h.cause);
   std::erase_if(all, [&](const Hypothesis& h) { return named.contains(h.cause) && !any(h, true); });
-}
-
-double scale_of(const Scenario& s) {
-  return s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk));
-}
-
-// The line as printed; empty where it is not legal.
-static std::string legal(const Scenario& scenario) {
-  try {
-    const std::string text = print(scenario);
-    make_problem(parse_scenario(text));
-    return text;
-  } catch (const InputError&) {
-  } catch (const CheckError&) {
-  }
-  return {};
-}
-
-std::string second_line(const std::string& line) {
-  Scenario s = parse_scenario(line);
-  s.seed += kOtherSeed;
-  s.relations = 0;
-  if (s.batch.kind == BatchSpec::Kind::kMix) {
-    Scenario more = s;
-    for (const BatchGroup& g : companions(s.batch.groups)) more.batch.groups.push_back(g);
-    if (std::string text = legal(more); !text.empty()) return text;
-  }
-  return legal(s);
-}
-
-std::string separating_line(const std::string& line, int step) {
-  Scenario s = parse_scenario(line);
-  s.seed += kThirdSeed;
-  s.relations = 0;
-  // No power of two, and no number that a cap or a head's size is.
-  s.softmax_scale = 1.3 * scale_of(s);
-  // What a kernel does by pages it does by others.
-  if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
-  if (step < 3) {
-    s.softcap *= 1.75;
-    if (s.window_left > 2) s.window_left = s.window_left * 2 / 3;
-    if (s.window_right > 1) s.window_right = s.window_right + 3;
-    if (s.chunk > 4) s.chunk = s.chunk * 3 / 4;
-  }
-  if (step < 2) {
-    for (Quantization* of : {&s.q, &s.k, &s.v})
-      if (of->scale == ASSAY_SCALE_HOST || of->scale == ASSAY_SCALE_TENSOR) of->scale = ASSAY_SCALE_HEAD;
-    std::vector<BatchGroup> more;
-    for (BatchGroup g : s.batch.groups) {
-      if (g.q_len != 1 || g.kv_len < kRowsThere || more.size() >= kKinds) continue;
-      g.count = 1, g.shared = 0, g.q_len = kRowsThere, g.kv_len += 7;
-      more.push_back(g);
-    }
-    s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
-  }
-  return legal(s);
 }
 
 // The form that explains the first line may be one of several, and another line the one that tells which:
@@ -300,7 +215,9 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
     const auto at = of(r);
     // A rule for all cells is preferred to one for the wrong ones.
     r.told_apart = at == there.list.end() || at->misfit > least + kToldApart ||
-                   (at->in_wrong_cells && !there.list.front().in_wrong_cells);
+                   (at->in_wrong_cells && !there.list.front().in_wrong_cells) ||
+                   // ... and one for the whole case to one that there holds in a part of it alone.
+                   (at->in_part && !r.in_part && !there.list.front().in_part);
     // Of words that fit here the ones that fit there.
     if (!r.told_apart && said_here(r.cause, at->text)) r.text = at->text;
   }
@@ -318,6 +235,10 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   const bool first_leads = leads(ranking.list.front());
   for (Ranked& r : ranking.list) r.same_as_first = !r.told_apart && first_leads && leads(r);
   plainest_first(ranking);
+}
+
+static double scale_of(const Scenario& s) {
+  return s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk));
 }
 
 // Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them: not of a
@@ -383,7 +304,21 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
         std::max(first.side_least, best.side_least) > std::min(first.side_most, best.side_most);
     if (other_words || other_side) explained = 0;
   }
-  if (explained >= kSure) return;
+  if (explained >= kSure) {
+    // Of numbers that say the same here the one that says it there: a factor, or what it makes of a number.
+    const auto said_there = [&](const std::string& text) {
+      return std::any_of(there.alike.begin(), there.alike.end(), [&](const auto& a) {
+        return a.first == first.cause && Words(a.second).same(Words(text), choice.given);
+      });
+    };
+    if (!first.also.empty() || first.in_part || said_there(first.text)) return;
+    for (const auto& [cause, text] : ranking.alike)
+      if (cause == first.cause && said_there(text)) {
+        ranking.list.front().text = text;
+        return;
+      }
+    return;
+  }
   ranking.second = third;
   ranking.explained_there = explained;
 }

@@ -42,7 +42,7 @@ std::string conclusion(const Ranking& ranking) {
         "so        none of the known causes: {} explains {:.0f} % of this line, but {:.0f} % of a second "
         "one\n"
         "          with other values and lengths, and a cause must explain both\n"
-        "          (there: '{}')\n",
+        "          (drawn beside yours: '{}')\n",
         ranking.list.front().cause, here, 100 * ranking.explained_there, ranking.second);
   if (!sure(ranking))
     return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n", here);
@@ -70,8 +70,8 @@ std::string conclusion(const Ranking& ranking) {
     text += fmt::format("          (this case{} cannot tell them apart: try other lengths, windows, seeds)\n",
                         ranking.second.empty() ? "" : " and '" + ranking.second + "'");
   else if (!ranking.second.empty())
-    text += fmt::format("          which explains {:.0f} % of '{}' too\n", 100 * ranking.explained_there,
-                        ranking.second);
+    text += fmt::format("          which explains {:.0f} % of '{}' too (a line drawn beside yours)\n",
+                        100 * ranking.explained_there, ranking.second);
   return text;
 }
 

@@ -4,6 +4,7 @@
 // their score follows from how many there are, whichever rows share a tile.
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <set>
 #include <tuple>
 
@@ -117,6 +118,21 @@ std::string_view cause_of(const Part& a, double by_a, const Part& b, double by_b
     return of.starts_with("the logarithm of the number") || of == "the row sum" ||
            of.starts_with("the mean score") || of.starts_with("the largest score");
   };
+  // The logarithm in another base, with or without the maximum, whatever it is put together of.
+  const auto share = [&](std::string_view of) {
+    return (first == of ? by_a : 0) + (second == of ? by_b : 0);
+  };
+  const double whole = share("the LSE"), of_log = whole + share("the logarithm of the row sum"),
+               of_max = whole + share("the maximum") + share("the largest score of all keys");
+  const bool base = std::fabs(of_log - 1 / std::numbers::ln2) < kRound ||
+                    std::fabs(of_log - 1 / std::numbers::ln10) < kRound;
+  const auto of_lse = [](std::string_view of) {
+    return of == "the LSE" || of == "the maximum" || of == "the logarithm of the row sum" ||
+           of == "the largest score of all keys";
+  };
+  const bool no_other = of_lse(first) && (by_b == 0 || of_lse(second));
+  if (base && no_other && (std::fabs(of_max - 1) < kRound || std::fabs(of_max - of_log) < kRound))
+    return "lse.base2";
   if (strange(first) || (strange(second) && by_b != 0)) return "lse.other_value";
   if (first == "the LSE" && by_b == 0) return by_a == -1 ? "lse.sign" : "lse.from_scaled";
   const bool of_maximum = first == "the maximum" || second == "the maximum";
@@ -128,7 +144,9 @@ std::string_view cause_of(const Part& a, double by_a, const Part& b, double by_b
 
 // The LSE alone: a combination of one or two of these.
 void combinations(const Clues& clues, Hypotheses& out) {
-  if (!clues.wants("lse.sign") && !clues.wants("lse.other_value") && !clues.wants("lse.from_scaled")) return;
+  if (!clues.wants("lse.sign") && !clues.wants("lse.other_value") && !clues.wants("lse.from_scaled") &&
+      !clues.wants("lse.base2"))
+    return;
   const std::vector<Row> rows = rows_of(clues);
   if (rows.size() < kFewestCells) return;
   const bool wrong = std::any_of(rows.begin(), rows.end(),

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "harness/explain/families/read_orders.hpp"
+#include "harness/explain/families/sister_format.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/rounding.hpp"
 #include "harness/ops/op.hpp"
@@ -134,8 +135,12 @@ void formats(const Clues& clues, Hypotheses& out) {
   for (int32_t other : {ASSAY_FP8_E4M3, ASSAY_FP8_E5M2, ASSAY_FP8_E4M3FNUZ, ASSAY_FP8_E5M2FNUZ, ASSAY_INT8})
     reread(
         clues, out, "format.other", "codes read as " + std::string(name_of(format_names(), other)), 0.2,
-        [other](int32_t f) { return format_is_quantized(f) && f != other; },
+        [other](int32_t f) { return format_is_quantized(f) && f != other && f != sister(other); },
         [other](int32_t, uint32_t code) { return decode(other, code); });
+  reread(
+      clues, out, "format.fnuz_as_fn", "codes read in the sister format", 0.1,
+      [](int32_t f) { return sister(f) != f; },
+      [](int32_t f, uint32_t code) { return decode(sister(f), code); });
   for (int32_t other : {ASSAY_BF16, ASSAY_FP16}) {
     reread(
         clues, out, "format.other", "codes read as " + std::string(name_of(format_names(), other)), 0.2,

@@ -76,7 +76,10 @@ void factor_family(const Clues& clues, Hypotheses& out) {
     if (std::any_of(taken.begin(), taken.end(), [&](double x) { return std::fabs(x / c.value - 1) < 1e-6; }))
       continue;
     taken.push_back(c.value);
-    const double cost = i < single ? 0.2 : 0.4;
+    // Codes read with another exponent bias are twice or half of what they are.
+    const bool bias =
+        (c.value == 2 || c.value == 0.5) && (format_is_fp8(p.k_format) || format_is_fp8(p.q_format));
+    const double cost = bias ? 0.3 : i < single ? 0.2 : 0.4;
     scores("scale.softmax", "scores " + c.name, cost, c.value);
     if (p.softcap > 0) {  // the same behind the cap
       Hypothesis capped = propose(clues, "softcap.ratio", "capped scores " + c.name, cost + 0.1);
@@ -143,6 +146,8 @@ void factor_family(const Clues& clues, Hypotheses& out) {
   const size_t fitted = out.size();
   const bool quantised_k = p.k_scale != ASSAY_SCALE_NONE, quantised_v = p.v_scale != ASSAY_SCALE_NONE;
   scores("scale.softmax", fmt::format("scores off by a factor {:.6g}", k), quantised_k ? 0.9 : 0.6, k);
+  scores("scale.softmax", fmt::format("a scale of {:.6g} whatever is given", k * given),
+         quantised_k ? 0.9 : 0.6, k);
   if (quantised_k) scores("scale.k_factor", fmt::format("K off by a factor {:.6g}", k), 0.6, k);
   if (quantised_v) {
     Hypothesis h = propose(clues, "scale.v_factor", fmt::format("V off by a factor {:.6g}", v), 0.6);

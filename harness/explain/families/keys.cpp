@@ -2,16 +2,41 @@
 // Hypotheses about single keys, tiles of keys, the end of the keys and displaced keys.
 #include <algorithm>
 
+#include "harness/explain/families/head_maps.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
 
+constexpr size_t kLookedAt = 6;  // wrong cells
+constexpr double kFits = 0.7;    // misfit of a cell
+
+// Whether the first key that each wrong cell sees is the one at the edge of its window.
+bool all_at_the_edge(const Clues& clues) {
+  const Problem& p = clues.problem();
+  return p.window_left >= 0 && std::all_of(clues.bad.begin(), clues.bad.end(), [&](const Sample& s) {
+           return visible_range(p, s.cell.request, s.cell.row).begin > 0;
+         });
+}
+
+// ... and the last one that at its right edge.
+bool all_at_the_right_edge(const Clues& clues) {
+  const Problem& p = clues.problem();
+  return p.window_right >= 0 && std::all_of(clues.bad.begin(), clues.bad.end(), [&](const Sample& s) {
+           return visible_range(p, s.cell.request, s.cell.row).end < p.requests[s.cell.request].kv_len;
+         });
+}
+
 void single_keys(const Clues& clues, Hypotheses& out) {
+  // The window's own edge is then what is wrong, and the mask's families say so.
+  const bool edge = all_at_the_edge(clues), right_edge = all_at_the_right_edge(clues);
   for (const Pick& pick : picks()) {
     const auto of = pick.of;
-    propose_edit(clues, out, "keys.one_dropped", fmt::format("{} visible key of every row", pick.name), 0.5,
+    const std::string_view name = pick.name;
+    const bool at_edge = (edge && name == "first") || (right_edge && name == "last");
+    propose_edit(clues, out, at_edge ? "mask.window_short" : "keys.one_dropped",
+                 fmt::format("{} visible key of every row", pick.name), 0.5,
                  [of](Scene&, std::vector<Term>& t) {
                    if (!t.empty()) t.erase(t.begin() + of(static_cast<int32_t>(t.size())));
                  });
@@ -31,7 +56,16 @@ void single_keys(const Clues& clues, Hypotheses& out) {
       return list;
     };
   };
-  propose_per_cell(clues, "keys.one_dropped", "one key per row", 1.5, each_key(0), out);
+  // A key that is found for every cell by itself is no news where it is the window's edge in each.
+  Rules shorter = clues.predictor.right();
+  shorter.edit_terms = [](Scene&, std::vector<Term>& t) {
+    if (!t.empty()) t.erase(t.begin());
+  };
+  const size_t looked_at = std::min(kLookedAt, clues.bad.size());
+  const bool window =
+      edge && std::all_of(clues.bad.begin(), clues.bad.begin() + static_cast<ptrdiff_t>(looked_at),
+                          [&](const Sample& s) { return misfit_at(clues, s, shorter) < kFits; });
+  if (!window) propose_per_cell(clues, "keys.one_dropped", "one key per row", 1.5, each_key(0), out);
   propose_per_cell(clues, "keys.one_doubled", "one key per row", 1.5, each_key(2), out);
 }
 
@@ -102,10 +136,12 @@ void stale_tokens(const Clues& clues, Hypotheses& out) {
 
 void tiles(const Clues& clues, Hypotheses& out) {
   std::vector<int32_t> sizes = clues.tile_sizes;
+  const bool edge = all_at_the_edge(clues);
   for (int32_t size : sizes) {
     for (const Pick& pick : picks())
       for (bool seen_only : {true, false}) {
-        propose_edit(clues, out, "keys.tile_dropped",
+        const bool at_edge = edge && seen_only && std::string_view(pick.name) == "first";
+        propose_edit(clues, out, at_edge ? "mask.window_coarse" : "keys.tile_dropped",
                      fmt::format("{} tile of {} keys {}", pick.name, size,
                                  seen_only ? "that the row sees" : "of the request"),
                      0.6, [of = pick.of, size, seen_only](Scene& s, std::vector<Term>& t) {
@@ -191,8 +227,10 @@ void lengths(const Clues& clues, Hypotheses& out) {
       add_length(clues, out, "keys.tail_dropped", fmt::format("a full last {} left out{}", name, how),
                  follows ? 0.3 : 0.2, follows,
                  [g](const Request& r) { return r.kv_len % g == 0 ? std::max(0, r.kv_len - g) : r.kv_len; });
-      add_length(clues, out, "memory.unused_slot", fmt::format("last {} taken as full{}", name, how),
-                 follows ? 0.3 : 0.2, follows, [g](const Request& r) { return (r.kv_len + g - 1) / g * g; });
+      // Without a cache the next request's keys lie there.
+      add_length(clues, out, op_of(p).has_cache ? "memory.unused_slot" : "keys.tail_unmasked",
+                 fmt::format("last {} taken as full{}", name, how), follows ? 0.3 : 0.2, follows,
+                 [g](const Request& r) { return (r.kv_len + g - 1) / g * g; });
     }
   // The length put together from whole pages and another request's last one.
   const int32_t requests = static_cast<int32_t>(p.requests.size());
@@ -222,7 +260,7 @@ void lengths(const Clues& clues, Hypotheses& out) {
       add_length(clues, out, "keys.kv_len_short",
                  fmt::format("length taken {} too short{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return std::max(0, r.kv_len - delta); });
-      add_length(clues, out, "memory.unused_slot",
+      add_length(clues, out, op_of(p).has_cache ? "memory.unused_slot" : "keys.tail_unmasked",
                  fmt::format("length taken {} too long{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return r.kv_len + delta; });
     }
@@ -243,6 +281,12 @@ void lengths(const Clues& clues, Hypotheses& out) {
     add_length(clues, out, "keys.kv_len_short",
                fmt::format("length of request 0 for all{}", follows ? "" : ", rows stay"), 0.3, follows,
                [first](const Request& r) { return std::min(r.kv_len, first); });
+    for (const IndexMap& map : request_maps(p))
+      if (follows && map.name != "request 0")  // rows that stay: length_family
+        add_length(clues, out, "keys.kv_len_short", "no more keys than " + map.name, 0.25 + map.cost, follows,
+                   {}, [of = map.of](const Problem& q, int32_t r) {
+                     return std::min(q.requests[r].kv_len, q.requests[of(r)].kv_len);
+                   });
   }
   // A buffer that is too small, or a number that does not hold the length.
   for (int32_t bits = 4; bits <= 16; ++bits) {

@@ -344,6 +344,10 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       const int64_t n = problem.requests[r].q_len;
       return n * n * r;
     });
+    begins("its number times the square of the first request's rows", [](const Problem& problem, int32_t r) {
+      const int64_t n = problem.requests[0].q_len;
+      return n * n * r;
+    });
     begins("its number times the square of the longest request's rows",
            [](const Problem& problem, int32_t r) {
              const int64_t n = problem.max_q_len();

@@ -295,20 +295,23 @@ void page_family(const Clues& clues, Hypotheses& out) {
       out.push_back(std::move(h));
     }
     // ... and its rows are taken to stand at the end of those keys.
-    for (const IndexMap& map : request_maps(p)) {
-      Hypothesis h =
-          propose(clues, "page.of_other_request",
-                  fmt::format("keys and length of {}, rows stand at that end", map.name), 0.3 + map.cost);
-      h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
-      const auto end = [](const Scene& s) {
-        return s.kv_len - s.problem.requests[s.cell.request].q_len + s.cell.row;
-      };
-      MaskRule mask = given_mask(p);
-      mask.causal_at = mask.window_at = mask.chunk_at = end;
-      h.rules.sees = [mask](const Scene& s, int32_t j) { return mask.sees(s, j); };
-      h.rules.edit_terms = [end](Scene& s, std::vector<Term>&) { s.position = end(s); };
-      out.push_back(std::move(h));
-    }
+    // Or behind it, as rows that are counted with those of the request they are taken for.
+    for (const IndexMap& map : request_maps(p))
+      for (const bool behind : {false, true}) {
+        Hypothesis h = propose(clues, "page.of_other_request",
+                               fmt::format("keys and length of {}, rows stand {}", map.name,
+                                           behind ? "behind it" : "at that end"),
+                               0.3 + map.cost + 0.05 * behind);
+        h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
+        const auto end = [behind](const Scene& s) {
+          return s.kv_len - (behind ? 0 : s.problem.requests[s.cell.request].q_len) + s.cell.row;
+        };
+        MaskRule mask = given_mask(p);
+        mask.causal_at = mask.window_at = mask.chunk_at = end;
+        h.rules.sees = [mask](const Scene& s, int32_t j) { return mask.sees(s, j); };
+        h.rules.edit_terms = [end](Scene& s, std::vector<Term>&) { s.position = end(s); };
+        out.push_back(std::move(h));
+      }
     for (const auto& [name, other] : others) {
       add("page.of_other_request", fmt::format("table row of the {} request", name), 0.3,
           read_through(size, Side::kBoth, row_of(other)));

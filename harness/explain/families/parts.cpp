@@ -151,13 +151,26 @@ void stale(const Clues& clues, Hypotheses& out, const Cutting& cutting) {
           });
   // One tile of a part alone, from one or two tiles before it or from the one behind it.
   for (const Tiles& tiles : tiles_of_parts())
-    for (int32_t step : {-1, -2, 1})
+    for (int32_t step : {-1, -2, 1, 2})
       for (int side = 0; side < 3; ++side)
         add(clues, out, cutting, "keys.lanes_stale",
             fmt::format("{} of the {} read {:+} tiles on", sides[side], tiles.name, step),
             kStale + tiles.cost / 3, [tile, side, step, holds = tiles.holds](Term& t, const Place& p) {
               const int32_t from = t.position + step * tile;
-              if (from < 0 || !holds(p) || (step > 0 && p.last())) return;
+              if (from < 0 || !holds(p) || p.at + step >= p.of) return;
+              if (side != 2) t.k_row = from;
+              if (side != 1) t.v_row = from;
+            });
+  // Half of the last tile was copied: the rest is what the stage held before, one tile ago or two.
+  for (int32_t step : {-1, -2})
+    for (bool second : {true, false})
+      for (int side = 0; side < 3 && tile >= 4; ++side)
+        add(clues, out, cutting, "keys.lanes_stale",
+            fmt::format("{} of the {} half of the last tile of every part read {:+} tiles on", sides[side],
+                        second ? "second" : "first", step),
+            kStale + 0.1, [tile, side, step, second](Term& t, const Place& p) {
+              const int32_t from = t.position + step * tile;
+              if (from < 0 || !p.last() || (t.position % tile >= tile / 2) != second) return;
               if (side != 2) t.k_row = from;
               if (side != 1) t.v_row = from;
             });
@@ -176,7 +189,9 @@ void part_family(const Clues& clues, Hypotheses& out) {
               if (holds(p)) t.*what = value;
             });
       };
-      edit("keys.tile_dropped", " left out", &Term::weight, 0);
+      // Of keys in one go the last tile is their tail.
+      const bool tail = !layout.parts() && tiles.name.starts_with("last tile of every part");
+      edit(tail ? "keys.tail_dropped" : "keys.tile_dropped", " left out", &Term::weight, 0);
       edit("keys.one_doubled", " counted twice", &Term::weight, 2);
       edit("softmax.l_missing_key", " missing from the row sum", &Term::in_sum, 0);
       edit("softmax.l_extra_key", " twice in the row sum", &Term::in_sum, 2);

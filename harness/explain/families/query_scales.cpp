@@ -86,12 +86,14 @@ void query_scales(const Clues& clues, Hypotheses& out) {
           "scale.q_of_other_request", "scale of " + map.name, 0.1 + map.cost, nullptr,
           [of = map.of](const Scene& s) { return of(s.cell.request) - s.cell.request; }, nullptr, false);
   if (p.q_scale == ASSAY_SCALE_TOKEN_HEAD)
-    for (const IndexMap& map : request_maps(p))
+    for (const IndexMap& map : request_maps(p)) {
+      if (map.name == "request 0") continue;  // that of the row's number in its request, below
       add(
           "scale.q_of_other_request", "scale of the same row of " + map.name, 0.15 + map.cost, nullptr,
           nullptr,
           [of = map.of, first](const Scene& s) { return first[of(s.cell.request)] - first[s.cell.request]; },
           false);
+    }
   // Those of KV heads are looked up by the group.
   const int32_t per = p.q_scale == ASSAY_SCALE_REQUEST_HEAD ? p.group() : 1;
   if (p.q_scale != ASSAY_SCALE_TENSOR && p.q_scale != ASSAY_SCALE_HOST)

@@ -33,6 +33,7 @@ struct Shift {
   bool group_head = false;  // indexed with KV head times group, no further than the last
   bool clamped = false;     // slots do not go round the page
   int32_t run = 1;          // one token for so many, the first
+  bool run_last = false;    // ... or the last, as far as there are keys
   IndexOrder axes = IndexOrder::kGiven;
   std::function<int32_t(int32_t)> request_of = {}, head_of = {};  // of a request; of a query head
 };
@@ -71,7 +72,8 @@ double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& 
   int32_t position = k.position;
   if (by.token_zero) position = 0;
   if (by.page_start) position = position / std::max(1, p.page_size) * std::max(1, p.page_size);
-  position = position / by.run * by.run;
+  position = by.run_last ? std::min(position / by.run * by.run + by.run, std::max(1, keys.keys())) - 1
+                         : position / by.run * by.run;
   if (by.slot_only && by.clamped)
     position = position / p.page_size * p.page_size +
                std::clamp(position % p.page_size + by.token, 0, p.page_size - 1);
@@ -288,6 +290,10 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
       if (run < p.max_kv_len() && !(paged && run == p.page_size))
         add(other, fmt::format("scale of the first of {} tokens for all of them", run), 0.15,
             moved([=](Shift& by) { by.run = run; }));
+    for (const int32_t run : {2, 4, 8, 16, 32, 64})
+      if (run < p.max_kv_len())
+        add(other, fmt::format("scale of the last of {} tokens for all of them", run), 0.15,
+            moved([=](Shift& by) { by.run = run, by.run_last = true; }));
     if (paged)
       add(other, "scale of the first slot of the page", 0.15, moved([](Shift& by) { by.page_start = true; }));
     add(other, "scale indexed with the position instead of its place", 0.15,

@@ -14,6 +14,8 @@
 namespace assay {
 namespace {
 
+constexpr double kLeastSentinel = -100;  // below which real scores hardly lie far
+
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 void row_sums(const Clues& clues, Hypotheses& out) {
@@ -149,6 +151,15 @@ void ranges(const Clues& clues, Hypotheses& out) {
                            fmt::format("running maximum starts at {:g}", sentinel), 0.3);
     h.rules.first_maximum = sentinel;
     out.push_back(h);
+    if (sentinel >= kLeastSentinel) {  // all weights may underflow, and nothing is divided by nothing
+      h.text += ", NaN where all weights underflow";
+      h.rules.finish = [](const Scene& s, std::vector<double>& o, double& lse) {
+        const KeyRange seen = visible_range(s.problem, s.cell.request, s.cell.row);
+        if (lse == -std::numeric_limits<double>::infinity() && seen.begin < seen.end)
+          std::fill(o.begin(), o.end(), std::numeric_limits<double>::quiet_NaN());
+      };
+      out.push_back(std::move(h));
+    }
     for (const RowBlock& block : blocks) {
       h = propose(clues, "softmax.finite_sentinel",
                   fmt::format("masked scores among the keys that {} see are {:g}", block.words(), sentinel),

@@ -14,6 +14,7 @@ namespace assay {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kMostSinks = 64;    // that one may count for
 constexpr double kSameLogit = 2e-3;  // logits of sinks that are one number
 
 void put(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
@@ -216,9 +217,15 @@ void sinks(const Clues& clues, const Fit& fit, Hypotheses& out) {
     if (high - low < kSameLogit && found.size() > 1)
       is(other, fmt::format("every sink is {:.5g}", sum / n), 0.4, 1,
          [x = sum / n](const Scene&, double) { return x; });
-    if (shift_high - shift_low < kSameLogit && found.size() > 1)
-      is(other, fmt::format("sinks off by {:+.5g}", shift / n), 0.45, 1,
-         [x = shift / n](const Scene&, double s) { return s + x; });
+    if (shift_high - shift_low < kSameLogit && found.size() > 1) {
+      // By the logarithm of a whole number: so often it counts.
+      const double times = std::nearbyint(std::exp(shift / n));
+      const bool counted =
+          times >= 2 && times <= kMostSinks && std::fabs(std::log(times) - shift / n) < kSameLogit;
+      is(counted ? "sinks.per_split" : other,
+         counted ? fmt::format("counted {:g} times", times) : fmt::format("sinks off by {:+.5g}", shift / n),
+         0.45, 1, [x = counted ? std::log(times) : shift / n](const Scene&, double s) { return s + x; });
+    }
     std::string words;
     for (const auto& [head, logit] : found)
       if (words.size() < 40) words += fmt::format(" {:.3f}", logit);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/explain/families/sister_format.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/ops/op.hpp"
 
@@ -60,21 +61,6 @@ void inputs(const Clues& clues, Hypotheses& out) {
       add_world(clues, out, "memory.stride_ignored",
                 "rows of the page table taken as long as the longest request", 0.1,
                 [used](const Problem&, assay_tensors& a) { a.block_table.stride[0] = used; });
-  }
-}
-
-int32_t sister(int32_t format) {
-  switch (format) {
-    case ASSAY_FP8_E4M3:
-      return ASSAY_FP8_E4M3FNUZ;
-    case ASSAY_FP8_E4M3FNUZ:
-      return ASSAY_FP8_E4M3;
-    case ASSAY_FP8_E5M2:
-      return ASSAY_FP8_E5M2FNUZ;
-    case ASSAY_FP8_E5M2FNUZ:
-      return ASSAY_FP8_E5M2;
-    default:
-      return format;
   }
 }
 

@@ -320,7 +320,9 @@ void Misreadings::extents() {
              [=](const Reading&, int32_t n, int32_t) { return std::max(0, n + sign * by); });
   if (!op_.attends_rows || p().window_left < 0) return;
   // Those beside it have a name of their own (masks()).
-  const int32_t own = p().window_left, most = std::min(p().max_kv_len, 4 * own + 4);
+  const int32_t own = p().window_left;
+  // One that reaches over all keys is none.
+  const int32_t most = std::min(p().max_kv_len - 2, 4 * own + 4);
   for (int32_t left = 0; left <= std::min(most, 256); ++left)
     if (left < own - 1 || left > own + 1)
       set("window_other", fmt::format("a window of {} to the left in place of {}", left, own),

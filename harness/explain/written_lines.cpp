@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines that are asked beside the one that is explained (second_line.hpp).
+#include <algorithm>
+#include <cmath>
+
+#include "harness/base/error.hpp"
+#include "harness/explain/second_line.hpp"
+#include "harness/scenario/scenario.hpp"
+
+namespace assay {
+namespace {
+
+constexpr uint64_t kOtherSeed = 0x5eed, kThirdSeed = 0x7ed;
+constexpr int32_t kRowsThere = 5;   // of a request that had one, on the line that separates causes
+constexpr size_t kKinds = 4;        // of requests that get a companion
+constexpr int64_t kLongest = 4096;  // keys of a companion
+
+// Lengths beside one: odd where it is even and the other way round, so that no remainder by a power of two is
+// that of the request itself.
+int32_t other_parity(int32_t of, int32_t length) { return of % 2 == length % 2 ? length + 1 : length; }
+int32_t longer_than(int32_t keys) { return other_parity(keys, keys + keys / 2 + 13); }
+int32_t shorter_than(int32_t keys) { return other_parity(keys, keys - keys / 4 - 2); }
+
+// More keys, of another remainder by every power of two, and for several rows another number of them.
+std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
+  std::vector<BatchGroup> more;
+  for (const BatchGroup& g : groups) {
+    if (g.q_len == 0 || g.kv_len == 0 || g.kv_len > kLongest) continue;
+    const bool known = std::any_of(more.begin(), more.end(), [&](const BatchGroup& m) {
+      return (m.q_len > 1) == (g.q_len > 1) && m.kv_len == longer_than(g.kv_len);
+    });
+    if (known || more.size() >= 2 * kKinds) continue;
+    BatchGroup longer = g;
+    longer.count = 1;
+    longer.shared = 0;
+    longer.kv_len = longer_than(g.kv_len);
+    if (g.q_len > 1) longer.q_len = g.q_len + 3;
+    more.push_back(longer);
+    longer.kv_len = std::max(g.q_len, shorter_than(g.kv_len));
+    longer.q_len = g.q_len;
+    more.push_back(longer);
+  }
+  return more;
+}
+
+}  // namespace
+
+// The line as printed; empty where it is not legal.
+static std::string legal(const Scenario& scenario) {
+  try {
+    const std::string text = print(scenario);
+    make_problem(parse_scenario(text));
+    return text;
+  } catch (const InputError&) {
+  } catch (const CheckError&) {
+  }
+  return {};
+}
+
+std::string second_line(const std::string& line) {
+  Scenario s = parse_scenario(line);
+  s.seed += kOtherSeed;
+  s.relations = 0;
+  if (s.batch.kind == BatchSpec::Kind::kMix) {
+    Scenario more = s;
+    for (const BatchGroup& g : companions(s.batch.groups)) more.batch.groups.push_back(g);
+    if (std::string text = legal(more); !text.empty()) return text;
+  }
+  return legal(s);
+}
+
+std::string separating_line(const std::string& line, int step) {
+  Scenario s = parse_scenario(line);
+  s.seed += kThirdSeed;
+  s.relations = 0;
+  // No power of two, and no number that a cap or a head's size is.
+  s.softmax_scale = 1.3 * (s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk)));
+  // What a kernel does by pages it does by others.
+  if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
+  if (step < 3) {
+    s.softcap *= 1.75;
+    if (s.window_left > 2) s.window_left = s.window_left * 2 / 3;
+    if (s.window_right > 1) s.window_right = s.window_right + 3;
+    if (s.chunk > 4) s.chunk = s.chunk * 3 / 4;
+  }
+  if (step < 2) {
+    for (Quantization* of : {&s.q, &s.k, &s.v})
+      if (of->scale == ASSAY_SCALE_HOST || of->scale == ASSAY_SCALE_TENSOR) of->scale = ASSAY_SCALE_HEAD;
+    std::vector<BatchGroup> more;
+    for (BatchGroup g : s.batch.groups) {
+      if (g.q_len != 1 || g.kv_len < kRowsThere || more.size() >= kKinds) continue;
+      g.count = 1, g.shared = 0, g.q_len = kRowsThere, g.kv_len += 7;
+      more.push_back(g);
+    }
+    s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
+  }
+  return legal(s);
+}
+
+}  // namespace assay
