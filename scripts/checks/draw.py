@@ -4,8 +4,9 @@
 it said of the last one: so each tree draws one group of each draw below, by its hash (the same one when it is judged again), and a few dozen have drawn
 all of them. The others are neither compiled nor run, the last lines of scripts/test name them, and scripts/test --full (nightly too) takes all.
 
-Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt). Where emulated code
-has changed so, it is all that there is of it, until it is noted: the last lines say so, too.
+Never left out: a test that is not named here; a group whose code (CODE) is not what was last seen to pass whole (results/seen_whole.txt); all families of
+emulated device code where the emulator is not. Where kernels are not, the draw is among the families that have them, until they are noted: the last lines
+say so. (Trees whose device code was not looked at take everything: scripts/checks/looked_at.)
 
 Usage: draw.py --groups all|tree|HASH           the groups drawn, a line (cmake/Draw.cmake)
        draw.py --modules DRAWN                  modules whose tests are left out, as GROUP=MODULE (cmake/Draw.cmake)
@@ -57,11 +58,11 @@ MODULES = {"numbers": ["reference", "input", "problem"], "judging": ["check"], "
 DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, patterns in SLOW.items()},
          "modules": {group: [f"{module}[.]" for module in modules] for group, modules in MODULES.items()}}
 
-# Of what the families are made that a change has taken whatever is drawn; host code of emulated kernels is among it.
+# Of what the groups are made that a change has taken, or drawn first; host code of emulated kernels is among it.
 PORTABLE = ["harness/abi", "harness/problem", "kernels/common", "kernels/device", "kernels/dialect", "kernels/emulator", "kernels/portable"]
 CODE = {**{group: ["reference" if module == "reference" else f"harness/{module}" for module in modules] for group, modules in MODULES.items()},
         "machine": ["scripts/setup", "scripts/requirements.txt", "scripts/checks/fresh_machine", "scripts/checks/door"],
-        "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
+        "emulator": ["kernels/emulator"], "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
 
 
 def patterns_of(group):
@@ -81,8 +82,8 @@ def groups_of(test):
     return found
 
 
-def pick(draw, tree):
-    groups = list(DRAWS[draw])
+def pick(draw, tree, among=()):
+    groups = [group for group in DRAWS[draw] if not among or group in among]
     return groups[int(hashlib.sha256(f"{draw} {tree}".encode()).hexdigest(), 16) % len(groups)]
 
 
@@ -90,7 +91,7 @@ def code_of(group, root=ROOT):
     """A hash of the group's code as it lies here, committed or not; None outside of a repository."""
     done = subprocess.run(["git", "-C", root, "ls-files", "-z", "--", *CODE[group]], capture_output=True, text=True)
     files = sorted(f for f in done.stdout.split("\0") if f and not f.endswith(".md"))
-    if group in EMULATED:
+    if group in ("emulator", *EMULATED):
         files = [f for f in files if re.search(r"\.(cu|h|hpp|cpp|edit|suite)$", f) and not f.endswith("_test.cpp")]
     if group in ("lanes32", "lanes64", "planted"):
         files = [f for f in files if not re.match(r"kernels/emulator/(sm90/|faults/(edits/sm90/|faults_sm90))", f)]
@@ -125,10 +126,10 @@ def drawn(tree, root=ROOT):
         tree = done.stdout.strip() if done.returncode == 0 else "29463ea5"  # sources without their history
     elif not re.fullmatch("[0-9a-f]{7,64}", tree):
         raise SystemExit(f"draw: {tree} is neither all, tree nor the hash of a tree")
-    mine = set(changed(root))
-    for draw, groups in DRAWS.items():
-        if groups is not EMULATED or not mine & set(groups):
-            mine.add(pick(draw, tree))
+    new = set(changed(root))
+    mine = new - set(EMULATED) | (set(EMULATED) if "emulator" in new else set())
+    for draw in DRAWS:
+        mine.add(pick(draw, tree, new & set(EMULATED) if draw == "emulated" else ()))
     return [group for group in names if group in mine]
 
 
@@ -160,7 +161,7 @@ def say_left_out(file, listed, root=ROOT):
     if out:
         lines.append("left out by this tree's draw; other trees draw others, scripts/test --full takes all")
     if new:
-        lines.append(f"taken since they have changed, until scripts/checks/draw.py --record notes them: {', '.join(new)}")
+        lines.append(f"changed since they passed whole, so taken, or of emulated kernels drawn first, until draw.py --record notes them: {', '.join(new)}")
     return lines
 
 
@@ -178,7 +179,7 @@ def record(build):
     subprocess.run(["cmake", "--build", build], check=True, stdout=subprocess.DEVNULL)
     if "machine" in groups:
         subprocess.run([ROOT / "scripts/checks/fresh_machine", "--setup-only", "--worktree"], check=True)
-    names = "|".join(p for group in groups for p in patterns_of(group)[1:])
+    names = "|".join(p for group in (set(groups) | set(EMULATED) if "emulator" in groups else groups) if group != "emulator" for p in patterns_of(group)[1:])
     done = subprocess.run(["ctest", "--test-dir", build, "--output-on-failure", "--no-tests=error", "-j", "3", "-R", f"^({names})"])
     if done.returncode != 0 or before != {group: code_of(group) for group in CODE}:
         raise SystemExit("draw: they do not pass, or their code has changed meanwhile")

@@ -105,13 +105,13 @@ def test_what_is_left_out_is_the_rest(tmp_path):
 
 def test_what_has_changed_is_taken(tmp_path):
     kernel, hopper, planted = "kernels/portable/split.cu", "kernels/sm90/mla.cpp", "kernels/emulator/faults/edits/portable/split.cu.edit"
-    repository(tmp_path, {kernel: "a", hopper: "b", planted: "c", "harness/run/run.cpp": "g", "reference/formats_test.cpp": "h", "harness/check/judge.cpp": "i", "kernels/portable/split_test.cpp": "d", "kernels/portable/README.md": "e", "scripts/setup": "f"})
+    repository(tmp_path, {kernel: "a", hopper: "b", planted: "c", "harness/run/run.cpp": "g", "kernels/emulator/block.hpp": "j", "reference/formats_test.cpp": "h", "harness/check/judge.cpp": "i", "kernels/portable/split_test.cpp": "d", "kernels/portable/README.md": "e", "scripts/setup": "f"})
     assert draw.changed(tmp_path) == list(draw.CODE)  # never seen
     (tmp_path / "results").mkdir()
     (tmp_path / draw.NOTED).write_text("".join(f"{group} {draw.code_of(group, tmp_path)}\n" for group in draw.CODE))
     assert draw.changed(tmp_path) == []
     for name, groups in [("kernels/portable/split_test.cpp", []), ("kernels/portable/README.md", []), (hopper, ["sm90"]), ("scripts/setup", ["machine"]),
-                         (kernel, ["lanes32", "lanes64", "planted", "sm90"]), ("harness/run/run.cpp", ["running"]),
+                         (kernel, ["lanes32", "lanes64", "planted", "sm90"]), ("harness/run/run.cpp", ["running"]), ("kernels/emulator/block.hpp", ["emulator", "lanes32", "lanes64", "planted", "sm90"]),
                          ("reference/formats_test.cpp", ["numbers"])]:
         before = (tmp_path / name).read_text()
         (tmp_path / name).write_text("x")
@@ -119,24 +119,28 @@ def test_what_has_changed_is_taken(tmp_path):
         for tree in ("1234567", "7654321", "abcdef0"):
             for draw_of, all_groups in draw.DRAWS.items():
                 new, mine = set(groups) & set(all_groups), set(draw.drawn(tree, tmp_path)) & set(all_groups)
-                assert mine == (new if new and draw_of == "emulated" else new | {draw.pick(draw_of, tree)})
+                if "emulator" in groups and draw_of == "emulated":
+                    assert mine == set(draw.EMULATED)
+                else:
+                    assert mine == ({draw.pick(draw_of, tree, new)} if draw_of == "emulated" else new | {draw.pick(draw_of, tree)})
+                    assert not new or mine & new
         (tmp_path / name).write_text(before)
 
 
 def test_outside_of_a_repository_all_that_may_have_changed_is_taken(tmp_path):
-    assert set(draw.CODE) <= set(draw.drawn("tree", tmp_path))
+    assert set(draw.CODE) - {"emulator"} <= set(draw.drawn("tree", tmp_path))
 
 
 def test_the_last_lines_name_what_is_left_out(tmp_path, capsys):
     listed = tmp_path / "listed.json"
     listed.write_text(json.dumps({"tests": [{"name": name} for name in [
         "program.emulator.emu64", "lanes64.program.emu64_test", "emu32.Collectives.Work", "explain.ExplainEngines.SayHow", "explain.ExplainEngines.SayWhat", "base.Files.Are"]]}))
-    repository(tmp_path, {name: "a" for name in ["kernels/sm90/mla.cpp", "kernels/common/x.cpp", "harness/run/run.cpp", "harness/check/x.cpp", "reference/x.cpp", "scripts/setup"]})
+    repository(tmp_path, {name: "a" for name in ["kernels/sm90/mla.cpp", "kernels/emulator/x.cpp", "harness/run/run.cpp", "harness/check/x.cpp", "reference/x.cpp", "scripts/setup"]})
     (tmp_path / "results").mkdir()
     (tmp_path / draw.NOTED).write_text("".join(f"{group} {draw.code_of(group, tmp_path) if group != 'sm90' else 'other'}\n" for group in draw.CODE))
     lines = draw.say_left_out(file_of(tmp_path, *(g for g in NAMES if g not in ("lanes64", "engines"))), listed, tmp_path)
     assert lines[:2] == ["left out 1 tests and 1 programs of tests: lanes64", "left out 2 tests: engines"] and "scripts/test --full" in lines[2]
-    assert lines[3:] == ["taken since they have changed, until scripts/checks/draw.py --record notes them: sm90"]
+    assert len(lines) == 4 and lines[3].startswith("changed since they passed whole") and lines[3].endswith(": sm90")
     (tmp_path / "left_out.txt").write_text("\n".join(lines) + "\n")
     junit = tmp_path / "default.xml"
     junit.write_text('<testsuite><testcase name="base.Files.Are" status="run"/></testsuite>')
