@@ -181,8 +181,11 @@ Reached reached(const EightBits& kernel, Family family, int32_t keys, uint64_t s
             std::max(all.bound, widest(bounded_attention(c.problem, c.host(), c.rows(), kernel.arithmetic)));
         continue;
       }
-      // Both heads, both directions of LegalKernels' choice of each weight's error.
-      Reached there = reached(kernel, c, seed, 0, {4, 5, 12, 13});
+      // Both heads, both directions of LegalKernels' choice of each weight's error; the LSE moves as much a
+      // last bit of the scale further, so it is looked at once: all that it errs by one way, and the other.
+      std::vector<size_t> which = {4, 5, 12, 13};
+      if (scale == static_cast<float>(tie.scale)) which.insert(which.end(), {2, 3});
+      Reached there = reached(kernel, c, seed, 0, which);
       there.squares = 0, there.rows = there.elements = 0;
       all.add(there);
     }
