@@ -71,10 +71,6 @@ struct Block {
   bool wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const;
 };
 
-// Scores and errors of the keys at .. at + count - 1 of row i are read or written next: rows are visited one
-// after the other, and lie too far apart for the processor to see what comes.
-void prefetch_scores(const Block&, Eigen::Index i, Eigen::Index at, int64_t count);
-
 // First pass: x, e and the rows' extremes.
 void score_block(Block&);
 // Second pass: everything about the rows of the block goes into the results.

@@ -3,7 +3,6 @@
 // sum |q k| <= ||q|| ||k|| and sum (q k)^2 <= sqrt(sum q^4 sum k^4), which need no product of their own.
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <limits>
 #include <optional>
 
@@ -229,17 +228,6 @@ void finish_scores(const Block& b, BlockRow& row, const ErrorTerms& t, int64_t a
 
 }  // namespace
 
-void prefetch_scores(const Block& b, Eigen::Index i, Eigen::Index at, int64_t count) {
-  constexpr int64_t kLineBytes = 64;
-  const auto touch = [](const auto* from, int64_t bytes) {
-    const auto* first = reinterpret_cast<const std::byte*>(from);
-    for (int64_t byte = 0; byte < bytes; byte += kLineBytes) __builtin_prefetch(first + byte);
-  };
-  touch(&b.x(i, at), count * static_cast<int64_t>(sizeof(double)));
-  touch(&b.e(i, at), count * static_cast<int64_t>(sizeof(float)));
-  if (b.cuts.size() > 0) touch(&b.cuts(i, at), count * static_cast<int64_t>(sizeof(float)));
-}
-
 bool Block::sees(const BlockRow& row, int64_t key) const { return draft_visible(p, operands, row.id, key); }
 
 bool Block::wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const {
@@ -342,7 +330,6 @@ void score_block(Block& b) {
       float* cut = followed ? b.cut.row(i).data() + (at - b.begin) : nullptr;
       if (followed)
         followed->follow(i, count, dots, std::sqrt(row.q_fourth * norms.largest_fourth), delta, cut);
-      if (i + 1 < rows) prefetch_scores(b, i + 1, at - b.begin, count);
       finish_scores(b, row, plain, at, to, norms, dots, x, b.e.row(i).data() + (at - b.begin), delta, cut);
       if (row.keys.begin >= to || row.keys.end <= at) continue;
       row.underflow =

@@ -115,7 +115,6 @@ void Values::add(const KeySpan& span) {
       eps_[j] = static_cast<float>(
           b_.model.eps(b_.order.declared() ? (span.from + j) % b_.order.tile() : -1) * (1 + 0x1p-22));
     for (Index i = 0; i < rows_; ++i) {
-      if (i + 1 < rows_) prefetch_scores(b_, i + 1, span.from - b_.begin, count);
       if (b_.rows[i].seen > 0)
         weigh_row(i, span, count);
       else
