@@ -14,9 +14,12 @@
 // the exponents of the weights and the tile of O 64 a thread. Shared memory: Q 2 x 16 KiB, K, V and turned V
 // 4 x 16 each.
 //
-// int8: S is exact in int32 and becomes fp32 when it is waited for, times the scale of the key, which warp 0
-// copies beside its tile of K (512 bytes a tile, cp.async of each lane, counted on k_full). The scale of the
-// row goes with the softmax's.
+// int8: S is exact in int32. Without a cap and scales of keys (kRaw) its maxima are looked for as whole
+// numbers, three in an instruction, where no mask hides one; then it becomes fp32, exactly, in the same
+// registers, while the products with V still run, and is multiplied by the factor of its row on the way to
+// the exponents. Otherwise it becomes fp32 when it is waited for, times the scale of the key, which warp 0
+// copies beside its tile of K (512 bytes a tile, cp.async of each lane, counted on k_full), and the scale of
+// the row.
 //
 // A step: wait for S, its maxima (of e4m3 by the bits of scores, once no maximum is below zero), wait for the
 // tile of O of the step before (its products ran meanwhile) and join it, read S into exponents, start the
@@ -41,9 +44,10 @@ using namespace sm90;
 constexpr float kLn2 = 0.693147180559945f;
 constexpr int kTurners = 2;  // warps that turn V
 
-template <bool kWhole>  // Q and K in int8
+template <bool kWhole, bool kPlain>  // Q and K in int8; without scales of keys and cap
 struct ByteInstance {
-  static constexpr bool kInt8 = kWhole;
+  static constexpr bool kInt8 = kWhole, kRaw = kWhole && kPlain;
+  static constexpr bool kKeyScales = kInt8 && !kRaw;
   static constexpr int kDim = 128, kRows = 128, kConsumers = 2, kKeys = kByteKeys;
   static constexpr int kAtOnce = kInt8 ? 2 : 1;        // loads of V that a turning warp has under way
   static constexpr int kHalves = 1, kValueHalves = 1;  // 128 elements fill 128 bytes
@@ -57,7 +61,7 @@ struct ByteInstance {
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kTileBytes];
     unsigned char turned[kStages][kDim * 128];
-    float key_scale[kInt8 ? kStages : 1][kInt8 ? kKeys : 1];
+    float key_scale[kKeyScales ? kStages : 1][kKeyScales ? kKeys : 1];
     Work work[kWorkSlots];
     uint64_t found, taken;
     uint64_t q_full[kQueries], q_empty[kQueries];
@@ -118,7 +122,7 @@ __device__ inline void turn_values(typename I::Shared& sh, int part) {
       const uint32_t turned = shared_address(sh.turned[ring.stage]) + lane * 128;
       const uint32_t to = turned + ((part ^ lane % 8) << 4);
       SM90_UNROLL for (int pair = 0; pair < I::kKeys / 16; pair += kTurners) {
-        // (int8: worked out anew; ptxas then spills nothing of its consumers.)
+        // (Scales of keys: worked out anew; ptxas then spills nothing of its consumers.)
         const uint32_t there = I::kInt8 ? turned + (((pair + part) ^ lane % 8) << 4) : to ^ pair << 4;
         SM90_UNROLL for (int quarter = 0; quarter < 4; quarter += I::kAtOnce) {
           uint32_t r[I::kAtOnce][4];
@@ -153,7 +157,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
   uint32_t probability[kKeys / 8];
   float top[2] = {}, sum[2] = {}, alpha[2];  // alpha: of the tile that `part` belongs to
   // What S is multiplied by: e4m3: before a cap, else by the softmax, one number for both rows; int8: when it
-  // becomes fp32, a number for each row, without a cap to powers of 2.
+  // becomes fp32 or, kRaw, by the softmax, a number for each row, without a cap to powers of 2.
   constexpr int kOwn = I::kInt8 ? 2 : 1;
   float factor[kOwn];
   TileRows<kKeys, false> tile;
@@ -172,6 +176,10 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
     const float* const own = p.q_tokens.data + (w.first_row + at) * p.q_tokens.token;
     return fmaxf(scale * __ldg(own + w.head * p.q_tokens.head), 0x1p-100f);
   };
+  auto factor_of = [&](const Work& w, int r) {
+    const float factor = (kCap ? p.into_cap : p.scale_log2) * scale_of_codes(w, r);
+    return I::kRaw ? fmaxf(factor, 0x1p-100f) : factor;  // not 0, as above
+  };
   auto release = [&](uint64_t& bar) {  // each of the 8 warps reports for itself
     if (lane == 0) barrier_arrive(shared_address(&bar));
   };
@@ -181,8 +189,7 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
     const Work w = read_work(sh.work[items % kWorkSlots], lane);
     if (!w.valid) return false;
     tile.begin(p, w, wg, warp, lane);
-    SM90_UNROLL for (int r = 0; r < kOwn; ++r) factor[r] =
-        (kCap ? p.into_cap : p.scale_log2) * scale_of_codes(w, r);
+    SM90_UNROLL for (int r = 0; r < kOwn; ++r) factor[r] = factor_of(w, r);
     return true;
   };
   auto start_scores = [&](uint32_t step) {  // S = Q K^T
@@ -219,7 +226,8 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       const int at = w.row + wg * 64 + 16 * warp + lane / 4 + 8 * r;
       constexpr float kUnit = 1.f / (1 << kByteExponentOfP);
       const float total = quad_sum(sum[r]) * kUnit;
-      const float factor = finish_row(p, w, total, top[r], scale, at, lane % 4 == 0) * kUnit * v_scale;
+      const float most = I::kRaw ? top[r] * factor_of(w, r) : top[r];
+      const float factor = finish_row(p, w, total, most, scale, at, lane % 4 == 0) * kUnit * v_scale;
       if (at >= w.rows) continue;
       uint16_t* const out = p.o + (w.first_row + at) * p.o_row + w.head * p.o_head + lane % 4 * 4;
       SM90_UNROLL for (int c = 0; c < 8; ++c) {
@@ -277,14 +285,35 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
       SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = tanh_fast(I::kInt8 ? y[i] : y[i] * factor[0]);
     }
     const float scale_log2 = kCap ? p.scale_log2 : I::kInt8 ? 1.f : factor[0];
-    if (tile.needs_mask()) tile.mask(p, y, lane);
+    if constexpr (!I::kRaw)
+      if (tile.needs_mask()) tile.mask(p, y, lane);
     float fresh[2], bias[2];
     const auto raise = [&](const auto& of) {
       raise_maxima<true, kByteExponentOfP>(of, top, fresh, bias, scale_log2, [&](float value) {
         hold_until(fmaxf(top[0], value), shared_address(&sh.k_empty[0]));
       });
     };
-    if constexpr (I::kInt8) {
+    if constexpr (I::kRaw) {
+      float most[8];
+      if (tile.needs_mask()) {
+        SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = static_cast<float>(__float_as_int(y[i]));
+        tile.mask(p, y, lane);
+        largest(false, y, most);
+      } else {
+        largest(true, y, most);
+        SM90_UNROLL for (int i = 0; i < 8; ++i) most[i] = static_cast<float>(__float_as_int(most[i]));
+        SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = static_cast<float>(__float_as_int(y[i]));
+      }
+      SM90_UNROLL for (int r = 0; r < 2; ++r) {
+        const float now = fmaxf(top[r], quad_max(fmaxf(fmaxf(most[2 * r], most[2 * r + 1]),
+                                                       fmaxf(most[2 * r + 4], most[2 * r + 5]))));
+        const float of = factor[r % kOwn];
+        bias[r] = now == -INFINITY ? 0.f : now * of - kByteExponentOfP;
+        fresh[r] = now == -INFINITY ? 1.f : exp2_fast((top[r] - now) * of);
+        if (r == 1) hold_until(fmaxf(top[0], now), shared_address(&sh.k_empty[0]));
+        top[r] = now;
+      }
+    } else if constexpr (I::kInt8) {
       raise(y);
     } else {
       float most[8];
@@ -303,12 +332,20 @@ __device__ inline void consume_bytes(const ByteCall& p, typename I::Shared& sh, 
     }
     if (begins) clear_o(), sum[0] = sum[1] = 0;
     alpha[0] = fresh[0], alpha[1] = fresh[1];
-    SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) x[i] = fmaf(y[i], scale_log2, -bias[i / 2 % 2]);
+    SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) {
+      const int r = i / 2 % 2;
+      x[i] = fmaf(y[i], I::kRaw ? factor[r % kOwn] : scale_log2, -bias[r]);
+    }
   };
   auto exponents = [&](auto is_first) {
     mma_wait<decltype(is_first)::value ? 0 : 1>();
     pin(s);
-    if constexpr (I::kInt8) {
+    if constexpr (I::kRaw) {
+      Scored y;
+      SM90_UNROLL for (int i = 0; i < kKeys / 2; ++i) y[i] = __int_as_float(s[i]);
+      release(sh.k_empty[steps % I::kStages]);
+      exponents_of(is_first, y);
+    } else if constexpr (I::kInt8) {
       Scored y;
       scores(y);
       exponents_of(is_first, y);
@@ -372,7 +409,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     prefetch_map(&maps.v);
     init_producers<I, false>(sh);
     for (int i = 0; i < I::kStages; ++i) {
-      barrier_init(shared_address(&sh.k_full[i]), I::kInt8 && p.k_tokens.data != nullptr ? 33 : 1);
+      barrier_init(shared_address(&sh.k_full[i]), I::kKeyScales && p.k_tokens.data != nullptr ? 33 : 1);
       barrier_init(shared_address(&sh.k_empty[i]), 8);
       barrier_init(shared_address(&sh.v_full[i]), 1);
       barrier_init(shared_address(&sh.v_empty[i]), kTurners);
@@ -388,7 +425,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if (warp == 0)
       copy_tiles<I>(maps, p, sh, [&](const Work& work, int tile, int stage) {
-        if constexpr (I::kInt8)
+        if constexpr (I::kKeyScales)
           if (p.k_tokens.data != nullptr)
             copy_key_scales<I>(p, work, tile, sh.key_scale[stage], shared_address(&sh.k_full[stage]));
       });
@@ -402,9 +439,8 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
   }
 }
 
-template <bool kInt8, bool kCap>
+template <class I, bool kCap>
 cudaError_t launch_bytes(const PrefillMaps& maps, const ByteCall& call, int32_t grid, cudaStream_t stream) {
-  using I = ByteInstance<kInt8>;
   const auto kernel = prefill_bytes<I, kCap>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, I::kShared);

@@ -6,8 +6,8 @@ namespace assay_sm90 {
 
 cudaError_t launch_prefill_fp8(const PrefillMaps& maps, const ByteCall& call, bool cap, int32_t grid,
                                cudaStream_t stream) {
-  return cap ? launch_bytes<false, true>(maps, call, grid, stream)
-             : launch_bytes<false, false>(maps, call, grid, stream);
+  return cap ? launch_bytes<ByteInstance<false, true>, true>(maps, call, grid, stream)
+             : launch_bytes<ByteInstance<false, true>, false>(maps, call, grid, stream);
 }
 
 }  // namespace assay_sm90

@@ -6,8 +6,10 @@ namespace assay_sm90 {
 
 cudaError_t launch_prefill_int8(const PrefillMaps& maps, const ByteCall& call, bool cap, int32_t grid,
                                 cudaStream_t stream) {
-  return cap ? launch_bytes<true, true>(maps, call, grid, stream)
-             : launch_bytes<true, false>(maps, call, grid, stream);
+  if (cap) return launch_bytes<ByteInstance<true, false>, true>(maps, call, grid, stream);
+  return call.k_tokens.data != nullptr
+             ? launch_bytes<ByteInstance<true, false>, false>(maps, call, grid, stream)
+             : launch_bytes<ByteInstance<true, true>, false>(maps, call, grid, stream);
 }
 
 }  // namespace assay_sm90
