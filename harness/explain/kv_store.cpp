@@ -22,7 +22,8 @@ KvStore::KvStore(const Problem& problem, const OperandReader& reader, const assa
       kv_head_(kv_head),
       keys_(problem.requests[request].kv_len),
       dequant_format_(dequant_format),
-      rows_(keys_) {
+      rows_(keys_),
+      nowhere_(std::max(problem.head_dim_qk, problem.head_dim_v), std::numeric_limits<double>::quiet_NaN()) {
   for (int32_t j = 0; j < keys_; ++j) {
     Row& row = rows_[j];
     row.request = request;
@@ -120,11 +121,13 @@ void KvStore::load(Row& row) {
 }
 
 const double* KvStore::k(int32_t row) {
+  if (!has(row, row)) return nowhere_.data();
   if (!rows_[row].loaded) load(rows_[row]);
   return rows_[row].k.data();
 }
 
 const double* KvStore::v(int32_t row) {
+  if (!has(row, row)) return nowhere_.data();
   if (!rows_[row].loaded) load(rows_[row]);
   return rows_[row].v.data();
 }

@@ -31,6 +31,8 @@ class KvStore {
   }
   int32_t rows() const { return static_cast<int32_t>(rows_.size()); }
 
+  // NaN where the store has no such row: one rule may read a shorter request where another counts the row's
+  // own keys.
   const double* k(int32_t row);  // head_dim_qk values
   const double* v(int32_t row);  // head_dim_v values
 
@@ -66,6 +68,7 @@ class KvStore {
   const assay_tensors& tensors_;
   int32_t request_, kv_head_, keys_, dequant_format_;
   std::vector<Row> rows_;
+  std::vector<double> nowhere_;
   std::map<std::tuple<int32_t, int32_t, int64_t, int64_t>, int32_t> known_;
   std::map<std::pair<int32_t, int32_t>, int32_t> exchanged_;  // of a row and a mask
   // Of a position of a request; none: its table says no place.

@@ -215,6 +215,25 @@ TEST(Predict, HooksChangeWhatTheySay) {
     EXPECT_NEAR(predictor.predict(rules, cell).o[d], right.o[d] * std::exp(right.lse - top), 1e-5);
 }
 
+// A rule that reads a shorter request, and one that counts the row's own keys.
+TEST(Predict, KeysThatTheRequestReadHasNotAreNotNumbers) {
+  const Case c("paged h=2/1 d=32 q=fp32 batch=1q1s1100_1q1s10 seed=7");
+  assay_arithmetic a = default_arithmetic();
+  a.order_declared = 0;
+  Predictor predictor(c.problem, c.host(), a);
+  KvStore& store = predictor.store(1, 0);
+  for (const int32_t row : {-1, store.rows(), 1100})
+    EXPECT_TRUE(std::isnan(store.k(row)[31]) && std::isnan(store.v(row)[31])) << row;
+  EXPECT_FALSE(std::isnan(store.k(9)[31]) || std::isnan(store.v(0)[31]));
+  Rules rules = predictor.right();
+  rules.kv_request_of = [](const Cell&) { return 1; };
+  rules.finish = [](const Scene& s, std::vector<double>& o, double&) {
+    for (const int32_t position : s.predictor->weights(s.cell).positions)
+      for (size_t d = 0; d < o.size(); ++d) o[d] += s.keys.v(position)[d];
+  };
+  for (const double x : predictor.predict(rules, Cell{0, 0, 1}).o) EXPECT_TRUE(std::isnan(x));
+}
+
 // Tiles 2 to 12, eleven of them, in each of the ways.
 TEST(Predict, KeysAreDealtToPartsAsTheCutSays) {
   Rules rules;

@@ -72,6 +72,8 @@ struct PartSums {
 // What a row becomes whose output, or output and row sum, is rescaled as that of another cell.
 void rescale_as(Predictor& predictor, const Rules& cut, const Scene& s, const Cell& other, bool sum_too,
                 std::vector<double>& o, double& lse) {
+  // Beside a rule by which it reads others' keys: weights and tiles are those of its own.
+  if (s.keys.request() != s.cell.request || s.keys.kv_head() != s.cell.head / s.problem.group()) return;
   const Predictor::Weights own = predictor.weights(s.cell), theirs = predictor.weights(other);
   if (own.positions.empty()) return;
   const PartsOf dealt(cut, s);
