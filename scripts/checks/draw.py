@@ -61,6 +61,7 @@ DRAWS = {"emulated": EMULATED, "slow": {group: list(patterns) for group, pattern
 # Of what the groups are made that a change has taken, or drawn first; host code of emulated kernels is among it.
 PORTABLE = ["harness/abi", "harness/problem", "kernels/common", "kernels/device", "kernels/dialect", "kernels/emulator", "kernels/portable"]
 CODE = {**{group: ["reference" if module == "reference" else f"harness/{module}" for module in modules] for group, modules in MODULES.items()},
+        **dict.fromkeys(["engines", "steps", "scores", "faults"], ["harness/explain"]),
         "machine": ["scripts/setup", "scripts/requirements.txt", "scripts/checks/fresh_machine", "scripts/checks/door"],
         "emulator": ["kernels/emulator"], "lanes32": PORTABLE, "lanes64": PORTABLE, "planted": PORTABLE, "sm90": [*PORTABLE, "kernels/cuda", "kernels/sm90"]}
 

@@ -105,13 +105,13 @@ def test_what_is_left_out_is_the_rest(tmp_path):
 
 def test_what_has_changed_is_taken(tmp_path):
     kernel, hopper, planted = "kernels/portable/split.cu", "kernels/sm90/mla.cpp", "kernels/emulator/faults/edits/portable/split.cu.edit"
-    repository(tmp_path, {kernel: "a", hopper: "b", planted: "c", "harness/run/run.cpp": "g", "kernels/emulator/block.hpp": "j", "reference/formats_test.cpp": "h", "harness/check/judge.cpp": "i", "kernels/portable/split_test.cpp": "d", "kernels/portable/README.md": "e", "scripts/setup": "f"})
+    repository(tmp_path, {kernel: "a", hopper: "b", planted: "c", "harness/run/run.cpp": "g", "harness/explain/stages.cpp": "k", "kernels/emulator/block.hpp": "j", "reference/formats_test.cpp": "h", "harness/check/judge.cpp": "i", "kernels/portable/split_test.cpp": "d", "kernels/portable/README.md": "e", "scripts/setup": "f"})
     assert draw.changed(tmp_path) == list(draw.CODE)  # never seen
     (tmp_path / "results").mkdir()
     (tmp_path / draw.NOTED).write_text("".join(f"{group} {draw.code_of(group, tmp_path)}\n" for group in draw.CODE))
     assert draw.changed(tmp_path) == []
     for name, groups in [("kernels/portable/split_test.cpp", []), ("kernels/portable/README.md", []), (hopper, ["sm90"]), ("scripts/setup", ["machine"]),
-                         (kernel, ["lanes32", "lanes64", "planted", "sm90"]), ("harness/run/run.cpp", ["running"]), ("kernels/emulator/block.hpp", ["emulator", "lanes32", "lanes64", "planted", "sm90"]),
+                         (kernel, ["lanes32", "lanes64", "planted", "sm90"]), ("harness/run/run.cpp", ["running"]), ("harness/explain/stages.cpp", ["engines", "steps", "scores", "faults"]), ("kernels/emulator/block.hpp", ["emulator", "lanes32", "lanes64", "planted", "sm90"]),
                          ("reference/formats_test.cpp", ["numbers"])]:
         before = (tmp_path / name).read_text()
         (tmp_path / name).write_text("x")
@@ -135,7 +135,7 @@ def test_the_last_lines_name_what_is_left_out(tmp_path, capsys):
     listed = tmp_path / "listed.json"
     listed.write_text(json.dumps({"tests": [{"name": name} for name in [
         "program.emulator.emu64", "lanes64.program.emu64_test", "emu32.Collectives.Work", "explain.ExplainEngines.SayHow", "explain.ExplainEngines.SayWhat", "base.Files.Are"]]}))
-    repository(tmp_path, {name: "a" for name in ["kernels/sm90/mla.cpp", "kernels/emulator/x.cpp", "harness/run/run.cpp", "harness/check/x.cpp", "reference/x.cpp", "scripts/setup"]})
+    repository(tmp_path, {name: "a" for name in ["kernels/sm90/mla.cpp", "kernels/emulator/x.cpp", "harness/run/run.cpp", "harness/explain/x.cpp", "harness/check/x.cpp", "reference/x.cpp", "scripts/setup"]})
     (tmp_path / "results").mkdir()
     (tmp_path / draw.NOTED).write_text("".join(f"{group} {draw.code_of(group, tmp_path) if group != 'sm90' else 'other'}\n" for group in draw.CODE))
     lines = draw.say_left_out(file_of(tmp_path, *(g for g in NAMES if g not in ("lanes64", "engines"))), listed, tmp_path)
