@@ -69,7 +69,7 @@ def test_hip_that_does_not_link_is_left_out_until_it_does(tmp_path):
 
 def test_a_build_has_what_is_drawn(tmp_path):
     build = tmp_path / "build"
-    options = ["-DASSAY_HIP=OFF", "-DASSAY_CUDA=OFF"]
+    options = ["-DASSAY_HIP=OFF", "-DASSAY_CUDA=OFF", "-DASSAY_JOIN_TESTS=ON"]  # not so by default with a compiler cache
     for tree in ("1234567", "7654321"):
         status, text = configure(build, *options, f"-DASSAY_DRAW={tree}")
         drawn = draw.drawn(tree)
