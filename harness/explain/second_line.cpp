@@ -237,10 +237,6 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   plainest_first(ranking);
 }
 
-static double scale_of(const Scenario& s) {
-  return s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk));
-}
-
 // Numbers of a window, a chunk or a page, and the ones beside them, as both lines have them: not of a
 // mechanism with numbers of its own. The softmax scale of any: a number that is both lines' is no accident.
 static GivenNumbers given_numbers(const std::string& line, const std::string& there, bool own_numbers) {

@@ -12,6 +12,9 @@
 
 namespace assay {
 
+struct Scenario;
+double scale_of(const Scenario&);  // the softmax scale that it says, or that of its head dimension
+
 // The line with other values and, where its batch lists its requests, more requests of the same kinds with
 // other lengths; empty where that is no legal line.
 std::string second_line(const std::string& line);

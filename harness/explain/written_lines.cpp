@@ -57,6 +57,10 @@ static std::string legal(const Scenario& scenario) {
   return {};
 }
 
+double scale_of(const Scenario& s) {
+  return s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk));
+}
+
 std::string second_line(const std::string& line) {
   Scenario s = parse_scenario(line);
   s.seed += kOtherSeed;
@@ -74,7 +78,7 @@ std::string separating_line(const std::string& line, int step) {
   s.seed += kThirdSeed;
   s.relations = 0;
   // No power of two, and no number that a cap or a head's size is.
-  s.softmax_scale = 1.3 * (s.softmax_scale > 0 ? s.softmax_scale : 1 / std::sqrt(double(s.head_dim_qk)));
+  s.softmax_scale = 1.3 * scale_of(s);
   // What a kernel does by pages it does by others.
   if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
   if (step < 3) {

@@ -371,6 +371,13 @@ TEST(Measure, KnownAnswersOfServingSeeADroppedKey) {
   EXPECT_TRUE(known.rejects(fault("key_weight_2^0")));
 }
 
+Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
+                   const std::function<bool(size_t)>& rejects, std::optional<double> guess = {}) {
+  Halving halving(sizes, guess);
+  while (const std::optional<size_t> at = halving.asks()) halving.answer(rejects(*at));
+  return halving.found();
+}
+
 // Whatever was guessed: the same answer; where it holds, from it and the next smaller size alone.
 TEST(Measure, AGuessSavesRunsAndChangesNoAnswer) {
   const std::vector<Family> families = families_of(sized(), {"key_weight"});

@@ -289,13 +289,6 @@ std::vector<size_t> Halving::may_ask(size_t count) const {
   return all;
 }
 
-Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
-                   const std::function<bool(size_t)>& rejects, std::optional<double> guess) {
-  Halving halving(sizes, guess);
-  while (const std::optional<size_t> at = halving.asks()) halving.answer(rejects(*at));
-  return halving.found();
-}
-
 std::vector<Family> families_of(const Catalogue& c, const std::vector<std::string>& wanted) {
   std::vector<Family> all;
   for (const CatalogueEntry& e : c.faults) {

@@ -66,8 +66,6 @@ class Halving {
   bool begun_ = false, smaller_ = false;
   size_t step_ = 1;  // from the guess, where the other side is looked for
 };
-Threshold smallest(const std::vector<const CatalogueEntry*>& sizes,
-                   const std::function<bool(size_t)>& rejects, std::optional<double> guess = {});
 
 // What is done in one go, whatever the number of processes: families together where they are short.
 std::vector<Part> parts_of(const Format&, int64_t keys, int draw, uint64_t seed, bool known,

@@ -14,9 +14,8 @@
 namespace assay {
 namespace {
 
-constexpr double kLeastSentinel = -100;  // below which real scores hardly lie far
-
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kLeastSentinel = -100;  // below which real scores hardly lie far
 
 void row_sums(const Clues& clues, Hypotheses& out) {
   for (const Pick& pick : picks()) {
@@ -155,7 +154,7 @@ void ranges(const Clues& clues, Hypotheses& out) {
       h.text += ", NaN where all weights underflow";
       h.rules.finish = [](const Scene& s, std::vector<double>& o, double& lse) {
         const KeyRange seen = visible_range(s.problem, s.cell.request, s.cell.row);
-        if (lse == -std::numeric_limits<double>::infinity() && seen.begin < seen.end)
+        if (lse == -kInf && seen.begin < seen.end)
           std::fill(o.begin(), o.end(), std::numeric_limits<double>::quiet_NaN());
       };
       out.push_back(std::move(h));
