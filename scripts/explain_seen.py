@@ -46,6 +46,7 @@ SOURCES = {
     "15b": ("explain_stranger_15.tar.xz", "stranger_15/b/engine.cpp"),
     "16": ("explain_stranger_16.tar.xz", "stranger_16/strangerc.cpp"),
     "17": ("explain_stranger_17.tar.xz", "stranger_17/k.cpp"),
+    "18": ("explain_stranger_18.tar.xz", "stranger_18/main.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
