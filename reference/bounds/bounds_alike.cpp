@@ -2,10 +2,10 @@
 // See bounds_alike.hpp. The loops over keys are part of the matrix form's second pass, so they vectorise.
 #include "reference/bounds/bounds_alike.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "reference/attention/vector_math.hpp"
@@ -22,29 +22,34 @@ constexpr int64_t kMostBits = int64_t{1} << 30;  // hashes have 32
 
 }  // namespace
 
-void LaneSums::add(const double* weights, int64_t count, double sum) {
+void LaneSums::add(const float* weights, int64_t count, double sum) {
   if (!(sum > 0)) return;
-  alignas(64) float narrow[kMostKeys];
   // Keys are dealt to lanes whatever their weight, so lanes hold like sums but where single weights are
   // large; no weight is above 1, and a large one's lane meets one key of as many as there are lanes.
-  const double heavy = 2 * kUnit;
-  const double whole = heavy * std::min(sum, 2 * sum / row_sum_lanes), part = heavy * sum / row_sum_lanes;
-  const double whole_pv = heavy * std::min(sum, 2 * sum / pv_lanes), part_pv = heavy * sum / pv_lanes;
-  double lost = 0, lost_pv = 0;
+  const double most = 2 * kUnit;
+  const auto above = [&](double limit) { return static_cast<float>(limit * (1 + 0x1p-22)); };
+  const float heavy = above(most), whole = above(most * std::min(sum, 2 * sum / row_sum_lanes)),
+              part = above(most * sum / row_sum_lanes),
+              whole_pv = above(most * std::min(sum, 2 * sum / pv_lanes)),
+              part_pv = above(most * sum / pv_lanes);
+  float lost = 0, lost_pv = 0;
 #pragma omp simd reduction(+ : lost, lost_pv)
   for (int64_t j = 0; j < count; ++j) {
-    const double w = weights[j], some = w < part ? w : part, some_pv = w < part_pv ? w : part_pv;
-    const double met = w < heavy ? some : 0.0, met_pv = w < heavy ? some_pv : 0.0;
+    const float w = weights[j], some = w < part ? w : part, some_pv = w < part_pv ? w : part_pv;
+    const float met = w < heavy ? some : 0.0f, met_pv = w < heavy ? some_pv : 0.0f;
     lost += w < whole ? w : met;
     lost_pv += w < whole_pv ? w : met_pv;
-    narrow[j] = static_cast<float>(w);
   }
-  absorbed += lost;
-  absorbed_pv += lost_pv;
+  // Each weight was rounded once, and each addition rounds; of what is left out below the smallest number of
+  // fp32 there is no more than that for each key.
+  const double raised = 1 + static_cast<double>(count + 8) * 0x1p-24,
+               unseen = static_cast<double>(count) * 0x1p-149;
+  absorbed += lost * raised + unseen;
+  absorbed_pv += lost_pv * raised + unseen;
   // Lanes that add weights and one lane that adds sums of several err alike where weights are near-equal; the
   // grid taken lies between theirs.
-  row_sum.add(narrow, count, sum / std::sqrt(row_sum_lanes));
-  if (pv_lanes != row_sum_lanes) pv.add(narrow, count, sum / std::sqrt(pv_lanes));
+  row_sum.add(weights, count, sum / std::sqrt(row_sum_lanes));
+  if (pv_lanes != row_sum_lanes) pv.add(weights, count, sum / std::sqrt(pv_lanes));
 }
 
 void OneWay::add(const float* weights, int64_t count, double sum) {
@@ -154,12 +159,15 @@ bool count_alike(const double* x, int64_t count, double invisible, float* alike)
     constexpr uint32_t kFactor = 2654435769u;
     const auto kinds = static_cast<uint32_t>(std::min<int64_t>(2 * count / kShort, 1 << 24));
     const uint32_t below = ~uint32_t{0} / kinds;
-    std::unordered_map<uint64_t, int> some;
-    int64_t looked = 0;
+    std::vector<uint64_t> some;
+    some.reserve(kShort);
     for (int64_t j = 0; j < count; ++j)
       if (static_cast<uint32_t>(score_of(x[j])) * kFactor < below && x[j] > invisible)
-        ++some[score_of(x[j])], ++looked;
-    if (looked - static_cast<int64_t>(some.size()) <= looked / 100) return false;
+        some.push_back(score_of(x[j]));
+    std::sort(some.begin(), some.end());
+    const auto looked = static_cast<int64_t>(some.size());
+    const int64_t kinds_seen = std::unique(some.begin(), some.end()) - some.begin();
+    if (looked - kinds_seen <= looked / 100) return false;
   }
   size_t size = 16;
   while (size < 2 * static_cast<size_t>(count)) size *= 2;
@@ -201,14 +209,34 @@ double repeated_share(const std::vector<double>& scores, const std::vector<doubl
   return sum > 0 ? repeated / sum : 0;
 }
 
-void DealtSums::add(int64_t key, const double* v) {
-  double* lane = &sums_[key % kLanes * channels_];
-  double* turn = &sums_[(kLanes + key / kTile % 2) * channels_];
-  double* size = &sums_[kClasses * channels_];
-  for (int64_t d = 0; d < channels_; ++d) {
-    lane[d] += v[d];
-    turn[d] += v[d];
-    size[d] += std::fabs(v[d]);
+template <int64_t kTogether>
+void DealtSums::add_channels(int64_t key, int64_t count, const double* v, int64_t d) {
+  double turn[kTogether] = {}, size[kTogether] = {};
+  for (int64_t first = 0; first < std::min(kLanes, count); ++first) {
+    double lane[kTogether] = {};
+    for (int64_t j = first; j < count; j += kLanes)
+      for (int64_t n = 0; n < kTogether; ++n) {
+        const double x = v[j * channels_ + d + n];
+        lane[n] += x, size[n] += std::fabs(x);
+      }
+    double* to = &sums_[(key + first) % kLanes * channels_ + d];
+    for (int64_t n = 0; n < kTogether; ++n) to[n] += lane[n], turn[n] += lane[n];
+  }
+  double* to_turn = &sums_[(kLanes + key / kTile % 2) * channels_ + d];
+  double* to_size = &sums_[kClasses * channels_ + d];
+  for (int64_t n = 0; n < kTogether; ++n) to_turn[n] += turn[n], to_size[n] += size[n];
+}
+
+// Some channels at a time, whose sums stay in registers while the keys of a tile pass.
+void DealtSums::add(int64_t key, int64_t count, const double* v) {
+  constexpr int64_t kTogether = 16;
+  for (int64_t from = 0, to; from < count; from = to) {
+    to = std::min(count, from + kTile - (key + from) % kTile);
+    const double* of_tile = v + from * channels_;
+    int64_t d = 0;
+    for (; d + kTogether <= channels_; d += kTogether)
+      add_channels<kTogether>(key + from, to - from, of_tile, d);
+    for (; d < channels_; ++d) add_channels<1>(key + from, to - from, of_tile, d);
   }
 }
 

@@ -36,7 +36,7 @@ struct LaneSums {
   OneWay row_sum, pv;
   double absorbed = 0, absorbed_pv = 0;  // what they swallow
   // The next `count` weights, against the row's maximum; `sum`: of all up to them.
-  void add(const double* weights, int64_t count, double sum);
+  void add(const float* weights, int64_t count, double sum);
 };
 
 // Scores of a row that occur more than once, whichever keys have them: all keys are looked at.
@@ -74,8 +74,8 @@ double repeated_share(const std::vector<double>& scores, const std::vector<doubl
 class DealtSums {
  public:
   explicit DealtSums(int64_t channels) : sums_((kClasses + 1) * channels, 0.0), channels_(channels) {}
-  // V of one key.
-  void add(int64_t key, const double* v);
+  // V of the keys key .. key + count - 1, one after the other.
+  void add(int64_t key, int64_t count, const double* v);
   // Of one channel: share of sum |v| that the sums by lane (of 16) or by turn (of tiles of 64 keys) hold.
   double share(int64_t channel) const;
   // |sum v| over sum |v|: how much values have one sign, whatever they weigh.
@@ -83,6 +83,9 @@ class DealtSums {
 
  private:
   static constexpr int64_t kLanes = 16, kTile = 64, kClasses = kLanes + 2;
+  // Of one tile, kTogether channels from d on or the one there.
+  template <int64_t kTogether>
+  void add_channels(int64_t key, int64_t count, const double* v, int64_t d);
   std::vector<double> sums_;  // [class, channel], then of |v|
   int64_t channels_;
 };

@@ -9,6 +9,7 @@
 #include "reference/bounds/bounds_blind.hpp"
 #include "reference/bounds/bounds_facts.hpp"
 #include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_products.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {
@@ -22,7 +23,7 @@ class BlindRows {
     if (row.seen == 0 || !b_.model.blind(b_.order.declared(), s.terms.updates)) return;
     const double lag = b_.model.arithmetic().rescale_lag_log2,
                  slack = moving_slack(s.random, lag, s.slack, s.largest_random);
-    s.ranks = rank_sums(x, b_.x.cols(), s.m, slack, s.terms.updates);
+    s.ranks = rank_sums(x, b_.keys(), s.m, slack, s.terms.updates);
     if (b_.p.sinks || s.terms.updates <= kFewUpdates) s.ranks.first = s.ranks.second = s.ranks.largest = 0;
     on_ = true;
   }
@@ -41,8 +42,8 @@ class BlindRows {
     for (int64_t j = 0; on_ && j < count; ++j) signs_->add(from + j, v.row(j).data());
   }
   // Their weights, which are those of the keys `at` .. of the block; V is `size` times v.
-  void add(Eigen::Index at, int64_t count, const MatrixF& weights, const MatrixF& v, float size,
-           MatrixF& product, std::vector<RowSums>& rows) {
+  void add(Eigen::Index at, int64_t count, const MatrixF& weights, const RightFactor<float>& v, float size,
+           std::vector<RowSums>& rows) {
     if (!on_) return;
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto row = static_cast<Eigen::Index>(i);
@@ -57,8 +58,7 @@ class BlindRows {
       }
       rows[i].above += sum;
     }
-    product.noalias() = above_.leftCols(count) * v.topRows(count);
-    by_score_ += product * size;
+    add_product(above_.data(), kTileKeys, above_.rows(), v, size, by_score_.data(), by_score_.cols());
   }
   // `sum`: P V of all keys so far.
   void end_stretch(const KeySpan& span, const Matrix& sum, const std::vector<RowSums>& rows) {

@@ -57,7 +57,7 @@ bool Row::prepare() {
           normal.value * (normal.scaled ? operands_.v_scale_size(id_.request, static_cast<int32_t>(key.index),
                                                                  head_ / p_.group())
                                         : 1));
-    dealt_.add(key.index, key.v.data());
+    dealt_.add(key.index, 1, key.v.data());
     keys_.push_back(std::move(key));
   }
   score_errors();
@@ -178,12 +178,15 @@ void Row::follow_sums() {
   lanes_.pv_lanes = model_.pv_lanes();
   const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
   double sum = 0;
-  std::vector<double> weights;  // against the row's maximum
+  std::vector<float> weights;  // against the row's maximum
   for (const KeySpan& span : order_.spans(id_, head_, begin, end, kEstimateKeys)) {
     if (span.begins_part) sum = 0;
     auto [first, last] = keys_of(keys_, span);
     weights.clear();
-    for (auto k = first; k != last; ++k) weights.push_back(std::exp(k->x - m_)), sum += weights.back();
+    for (auto k = first; k != last; ++k) {
+      const double weight = std::exp(k->x - m_);
+      weights.push_back(static_cast<float>(weight)), sum += weight;
+    }
     lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace assay {
@@ -42,6 +43,7 @@ void LastBits::set(int64_t at, int64_t elements, const double* value, const doub
     const int32_t relative = std::max<int32_t>(kLeast, last_bit(x) - (power - 1));
     to[t] = x == 0 ? kFits : static_cast<int8_t>(std::min<int32_t>(relative, 0));
   }
+  for (int64_t t = 0; t < elements; ++t) across[static_cast<size_t>(t * stride + at)] = to[t];
 }
 
 int32_t bits_of_all(const assay_accumulator& unit) {
@@ -86,23 +88,54 @@ int64_t cut_products(const assay_accumulator& unit, int64_t elements, const Last
                         &k.of[static_cast<size_t>(j * elements)], elements);
 }
 
+namespace {
+
+typedef int8_t Bytes __attribute__((vector_size(32)));
+constexpr int64_t kLanes = sizeof(Bytes);
+
+inline Bytes load_bytes(const int8_t* from) {
+  Bytes v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// Of kTogether vectors of k from `first` on, side by side, how many of the elements from .. to - 1, no more
+// than kCounted, have products with those of `a` below the grids.
+void count_together(const int8_t* a, const LastBits& k, int64_t first, int64_t from, int64_t to,
+                    const int8_t* grids, int32_t* below) {
+  const Bytes low_grid = load_bytes(grids), high_grid = load_bytes(grids + kLanes);
+  Bytes low = {}, high = {};  // a comparison that holds is -1
+  for (int64_t t = from; t < to; ++t) {
+    const int8_t* row = &k.across[static_cast<size_t>(t * k.stride + first)];
+    low -= load_bytes(row) + a[t] < low_grid;
+    high -= load_bytes(row + kLanes) + a[t] < high_grid;
+  }
+  for (int64_t j = 0; j < kLanes; ++j) {
+    below[j] += static_cast<uint8_t>(low[j]);
+    below[j + kLanes] += static_cast<uint8_t>(high[j]);
+  }
+}
+
+}  // namespace
+
 void cut_products(const assay_accumulator& unit, int64_t elements, const LastBits& q, int64_t i,
                   const LastBits& k, int64_t count, const double* shares, const uint8_t* wanted,
                   float* products) {
-  constexpr int64_t kRun = 256;
-  int8_t grids[kRun];
+  static_assert(LastBits::kTogether == 2 * kLanes);
   const double norm = q.norm[static_cast<size_t>(i)];
   const int32_t bits = bits_of_all(unit);
   const float* norms = k.norm.data();
   const int8_t* a = &q.of[static_cast<size_t>(i * elements)];
-  for (int64_t at = 0; at < count; at += kRun) {
-    const int64_t here = std::min(kRun, count - at);
+  for (int64_t at = 0; at < count; at += LastBits::kTogether) {
+    const int64_t here = std::min(LastBits::kTogether, count - at);
+    int8_t grids[LastBits::kTogether] = {};
+    int32_t below[LastBits::kTogether] = {};
 #pragma omp simd
     for (int64_t j = 0; j < here; ++j) grids[j] = grid_below(shares[at + j] * norm * norms[at + j], bits);
+    for (int64_t from = 0; from < elements; from += kCounted)
+      count_together(a, k, at, from, std::min(elements, from + kCounted), grids, below);
     for (int64_t j = 0; j < here; ++j)
-      if (wanted[at + j] != 0)
-        products[at + j] = static_cast<float>(
-            products_below(grids[j], a, &k.of[static_cast<size_t>((at + j) * elements)], elements));
+      if (wanted[at + j] != 0) products[at + j] = static_cast<float>(below[j]);
   }
 }
 

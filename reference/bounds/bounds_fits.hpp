@@ -16,11 +16,16 @@ namespace assay {
 // exponent of its norm (kFits for 0), and that norm over its power of two.
 struct LastBits {
   static constexpr int8_t kFits = 63, kLeast = -64;
-  std::vector<int8_t> of;  // [vectors, elements]
+  std::vector<int8_t> of;      // [vectors, elements]
+  std::vector<int8_t> across;  // [elements, stride]: many vectors against one are counted side by side
   std::vector<float> norm;
+  int64_t stride = 0;
   void resize(int64_t vectors, int64_t elements) {
-    of.resize(static_cast<size_t>(vectors * elements)), norm.resize(static_cast<size_t>(vectors));
+    stride = (vectors + kTogether - 1) / kTogether * kTogether;
+    of.resize(static_cast<size_t>(vectors * elements)), across.resize(static_cast<size_t>(stride * elements));
+    norm.resize(static_cast<size_t>(vectors));
   }
+  static constexpr int64_t kTogether = 64;
   // Vector `at`: value[t] * of_channel[t] / scale; of_channel may be null.
   void set(int64_t at, int64_t elements, const double* value, const double* of_channel, double scale);
 };

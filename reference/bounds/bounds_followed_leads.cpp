@@ -57,7 +57,7 @@ void start_leads(const Block& b, const BlockRow& row, const double* x, RowSums& 
     return;
   }
   if (b.p.sinks || b.model.scale_in_p()) return;
-  const Top two = top_two(x, 0, b.x.cols());
+  const Top two = top_two(x, 0, b.keys());
   if (two.top > two.second + slack) s.leader = two.at;
 }
 

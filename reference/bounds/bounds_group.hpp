@@ -30,6 +30,13 @@ constexpr int64_t kTileKeys = 256;
 // fp32 dot products of n non-negative terms are below the exact value by at most this factor.
 inline double inflation(int64_t n) { return 1 + 1.01 * static_cast<double>(n + 6) * 0x1p-24; }
 
+// Columns of a row of so many keys. Rows of 2^n keys would meet in the same few sets of the caches, tile by
+// tile; an odd number of lines and, where it costs little, a tile between them spreads them.
+inline int64_t padded_keys(int64_t keys) {
+  constexpr int64_t kLine = 16;  // of floats; two of doubles
+  return (keys + kLine - 1) / kLine * kLine + (keys >= 16 * kTileKeys ? kTileKeys : 0) + kLine / 2;
+}
+
 struct BlockRow {
   RowId id;
   int32_t head = 0;
@@ -60,12 +67,14 @@ struct Block {
   double k_max = 0, k_normal = 0;  // k_normal: where the unit aligns subnormals
   double key_sum = 0;              // softmax_scale * largest sum |k|
   double k_norm = 0;               // largest ||k||
-  Matrix x;                        // final scores, ErrorModel::kInvisible where nothing is seen
-  MatrixF e;                       // their errors before the maximum is known
-  MatrixF delta;                   // what a unit of few bits takes off them (ErrorModel::follows_qk)
-  MatrixF cut;                     // cut_variance of that
-  MatrixF cuts;                    // products that the unit may cut (ErrorModel::counts_cuts)
+  // By row and key; behind the keys() of a row there is room that holds nothing (padded_keys()).
+  Matrix x;       // final scores, ErrorModel::kInvisible where nothing is seen
+  MatrixF e;      // their errors before the maximum is known
+  MatrixF delta;  // what a unit of few bits takes off them (ErrorModel::follows_qk)
+  MatrixF cut;    // cut_variance of that
+  MatrixF cuts;   // products that the unit may cut (ErrorModel::counts_cuts)
 
+  int64_t keys() const { return end - begin; }
   bool sees(const BlockRow&, int64_t key) const;
   // Which keys of [from, to) some row sees; the others may be poison and are neither read nor multiplied.
   bool wanted(int64_t from, int64_t to, std::vector<uint8_t>& flags) const;

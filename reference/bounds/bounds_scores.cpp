@@ -10,6 +10,7 @@
 #include "reference/bounds/bounds_fits.hpp"
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
+#include "reference/bounds/bounds_products.hpp"
 #include "reference/bounds/bounds_underflow.hpp"
 
 namespace assay::matrix_bounds {
@@ -29,6 +30,16 @@ void measure(const Matrix& k, int64_t count, KeyNorms& n) {
     n.largest_fourth = std::max(n.largest_fourth, squares.square().sum());
   }
   n.largest_fourth = std::sqrt(n.largest_fourth) * (1 + 0x1p-40);
+}
+
+// Products of q with the first `count` rows of k.
+void multiply_transposed(const Matrix& q, const Matrix& k, int64_t count, RightFactor<double>& of_k,
+                         Matrix& products) {
+  if (q.rows() < kWorthACopy)
+    return dot_products(q.data(), q.rows(), k.data(), count, k.cols(), products.data(), kTileKeys);
+  products.leftCols(count).setZero();
+  of_k.lay_out_transposed(k.data(), k.cols(), count);
+  add_product(q.data(), k.cols(), q.rows(), of_k, 1.0, products.data(), kTileKeys);
 }
 
 // Keys of a tile whose products are looked at one by one: which ones does not follow from the data's periods.
@@ -272,13 +283,14 @@ void score_block(Block& b) {
   }
   if (b.begin >= b.end) b.begin = b.end = 0;
   const Eigen::ArrayXXd by_dimension = q.array();  // column-major
-  b.x.resize(rows, b.end - b.begin);
-  b.e.resize(rows, b.end - b.begin);
+  b.x.resize(rows, padded_keys(b.keys()));
+  b.e.resize(rows, padded_keys(b.keys()));
 
   const ErrorTerms plain = b.model.terms(RowShape{});
   const SmallestNormal& normal = b.model.k_normal();
   if (!normal.scaled) b.k_normal = normal.value;
   Matrix k(kTileKeys, b.p.head_dim_qk), products(rows, kTileKeys);
+  RightFactor<double> of_k;
   KeyNorms norms;
   std::vector<uint8_t> wanted;
   std::optional<FollowedScores> followed;
@@ -318,7 +330,7 @@ void score_block(Block& b) {
       b.key_sum = std::max(b.key_sum, scale * k.topRows(count).cwiseAbs().rowwise().sum().maxCoeff());
     // Rows of all scores lie a multiple of the caches' ways apart, where those of a long request do, and a
     // product goes over its result more than once.
-    products.leftCols(count).noalias() = q * k.topRows(count).transpose();
+    multiply_transposed(q, k, count, of_k, products);
     if (followed) followed->load(k, at, count, wanted);
     if (counted) counted->count(k, products, norms, at, count, wanted);
     look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);

@@ -57,7 +57,7 @@ void Values::start_row(Index i) {
   shape.top = top_of(b_, row, s);
   if (model.needs_lse()) {
     double sum = b_.p.sinks ? std::exp(s.sink - s.m) : 0.0;
-    for (Index j = 0; j < b_.x.cols(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
+    for (Index j = 0; j < b_.keys(); ++j) sum += vector_math::exp(std::max(x[j] - s.m, -kFar));
     shape.lse_abs = std::fabs(s.m + std::log(sum)) + row.shift, shape.lse_above = std::log(sum);
   }
   shape.query_sum = row.query_sum, shape.key_sum = b_.key_sum;
@@ -71,13 +71,13 @@ void Values::start_row(Index i) {
   shape.slack = s.slack;
   shape.q_repeats = row.q_repeats;
   shape.generic = row.order.generic();
-  shape.updates = model.updates(shape.span, row.seen, x, b_.x.cols(), s.slack, b_.p.sinks);
+  shape.updates = model.updates(shape.span, row.seen, x, b_.keys(), s.slack, b_.p.sinks);
   s.terms = model.terms(shape);
   s.random = model.random_terms(shape, s.terms);
   s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
   s.lanes.pv_lanes = model.pv_lanes();
   score_errors(b_, row, shape.top, x, s);
-  if (narrow_ && !model.rounded_row_sum()) s.heavy = heavy_keys(x, b_.x.cols(), row.top);
+  if (narrow_ && !model.rounded_row_sum()) s.heavy = heavy_keys(x, b_.keys(), row.top);
   blind_.look(row, x, s);
   if (b_.p.sinks) sink_errors(s);
   s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
@@ -92,7 +92,7 @@ void Values::allocate() {
   acc_.setZero(rows_, dv_);
   partial_.resize(rows_, dv_, b_.order.chain(b_.request));
   flips_.setZero(rows_, dv_), flip_square_.setZero(rows_, dv_);
-  product_.resize(rows_, dv_);
+  if (b_.model.follows_qk()) weighted_.resize(rows_, kTileKeys);
   group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0), group_keys_.assign(rows_, 0);
   heavy_.start(sums_, dv_);
   if (narrow_) known_ = Matrix::Zero(rows_, dv_);
@@ -118,7 +118,7 @@ void Values::add(const KeySpan& span) {
       if (b_.rows[i].seen > 0)
         weigh_row(i, span, count);
       else
-        weights_.row(i).head(count).setZero();
+        weights_.row(i).head(count).setZero(), weights_f_.row(i).head(count).setZero();
     }
     multiply(span.from - b_.begin, count);
     for (Index i = 0; i < rows_; ++i)
@@ -146,7 +146,7 @@ void Values::load(const KeySpan& span, int64_t count) {
           v_normal_, normal.value * b_.operands.v_scale_size(b_.request, static_cast<int32_t>(span.from + j),
                                                              b_.kv_head));
   }
-  for (int64_t j = 0; j < count; ++j) dealt_.add(span.from + j, v_.row(j).data());
+  dealt_.add(span.from, count, v_.data());
   blind_.load(span.from, count, v_);
   if (followed_) followed_->load(span.from, count, v_, wanted_);
   const double largest = v_.topRows(count).cwiseAbs().maxCoeff();
@@ -154,6 +154,9 @@ void Values::load(const KeySpan& span, int64_t count) {
   v_norm_ = normalizer(largest);
   v_size_.topRows(count) = (v_.topRows(count) * v_norm_).cast<float>();
   v_square_.topRows(count) = v_size_.topRows(count).cwiseAbs2();
+  of_v_.lay_out(v_.data(), count, dv_, rows_);
+  of_size_.lay_out(v_size_.data(), count, dv_, rows_);
+  of_square_.lay_out(v_square_.data(), count, dv_, rows_);
 }
 
 void Values::follow(Index i, int64_t t, int64_t tile, double m_t, const KeySpan& span, int64_t from,
@@ -171,7 +174,8 @@ void Values::weigh_row(Index i, const KeySpan& span, int64_t count) {
   const double* x = b_.x.row(i).data() + at;
   double* weights = weights_.row(i).data();
   double weight_before = s.weight, part_before = s.part_weight;
-  weigh(s, x, b_.e.row(i).data() + at, eps_.data(), b_.model.pv_kept(), count, weights);
+  weigh(s, x, b_.e.row(i).data() + at, eps_.data(), b_.model.pv_kept(), count, weights,
+        weights_f_.row(i).data());
   group_weight_[i] += s.weight - weight_before;
   add_cuts(b_, i, at, count, weights, s);
   const BlockRow& row = b_.rows[i];
@@ -254,25 +258,24 @@ void Values::add_turned(Index i) {
 }
 
 void Values::multiply(Index at, int64_t count) {
-  weights_f_.leftCols(count) = weights_.leftCols(count).cast<float>();
-  acc_.noalias() += weights_.leftCols(count) * v_.topRows(count);
   const auto size = static_cast<float>(1 / v_norm_);
-  product_.noalias() = weights_f_.leftCols(count) * v_square_.topRows(count);
-  partial_.in_group += product_ * (size * size);
+  // [row, key] times V or its square, to [row, channel].
+  const auto add = [&](const auto& left, const auto& right, auto factor, auto& to) {
+    add_product(left.data(), kTileKeys, rows_, right, factor, to.data(), dv_);
+  };
+  add(weights_, of_v_, 1.0, acc_);
+  add(weights_f_, of_square_, size * size, partial_.in_group);
   if (b_.model.follows_qk()) {
-    product_.noalias() =
-        weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count)) * v_size_.topRows(count);
-    lean_ += product_ * size;
+    weighted_.leftCols(count) = weights_f_.leftCols(count).cwiseProduct(b_.delta.middleCols(at, count));
+    add(weighted_, of_size_, size, lean_);
   }
-  blind_.add(at, count, weights_f_, v_size_, size, product_, sums_);
+  blind_.add(at, count, weights_f_, of_size_, size, sums_);
   if (distance_)
     for (Index i = 0; i < rows_; ++i)
       distance_->add(i, sums_[i].m, b_.x.row(i).segment(at, count), weights_f_.row(i), v_size_, size);
   if (!narrow_) return;
-  product_.noalias() = h_square_.leftCols(count) * v_square_.topRows(count);
-  rounded_ += product_ * (size * size);
-  product_.noalias() = excess_.leftCols(count) * v_size_.topRows(count);
-  replayed_ += product_ * size;
+  add(h_square_, of_square_, size * size, rounded_);
+  add(excess_, of_size_, size, replayed_);
 }
 
 void Values::begin_part() {

@@ -15,6 +15,7 @@
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_heavy_rows.hpp"
 #include "reference/bounds/bounds_partial.hpp"
+#include "reference/bounds/bounds_products.hpp"
 #include "reference/bounds/bounds_weights.hpp"
 
 namespace assay::matrix_bounds {
@@ -31,7 +32,7 @@ class Values {
         dv_(b.p.head_dim_v),
         narrow_(b.model.p_rounding().narrow),
         sums_(rows_),
-        alike_(b.model.coarse_scores(), rows_, b.x.cols()) {}
+        alike_(b.model.coarse_scores(), rows_, b.keys()) {}
 
   BlockResult run();
 
@@ -72,7 +73,10 @@ class Values {
   DealtSums dealt_{dv_};
   alignas(64) float windows_[kTileKeys];
   std::vector<double> lean_of_v_, share_of_v_;  // of dealt_, by channel
-  MatrixF v_size_, v_square_, weights_f_, product_;
+  MatrixF v_size_, v_square_, weights_f_, weighted_;
+  // The same V, as the products of the span take it.
+  RightFactor<double> of_v_;
+  RightFactor<float> of_size_, of_square_;
   // Per row and channel, weights relative to exp(m) as in RowSums.
   PartialSums partial_;
   // Keys of the tile, of the span in v_, whose weights may turn over: by how much, and its square times how

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of the second pass: weights, exponent errors and their sums, rounding of P. A row whose
-// errors are too large for the branch-free form is summed again with branches. The pragmas allow the compiler
-// to reorder the sums named, and nothing else (vector_math.hpp depends on the order of its additions).
+// An inner loop of the second pass: rounding of P. The pragmas allow the compiler to reorder the sums named,
+// and nothing else.
 #include "reference/bounds/bounds_weights.hpp"
 
 #include <algorithm>
@@ -131,54 +130,6 @@ bool round_in(RowSums& s, const TileRounding& t, const double* weights, const do
 }
 
 }  // namespace
-
-void weigh(RowSums& s, const double* x, const float* e, const float* eps, double kept, int64_t count,
-           double* weights) {
-  const ErrorTerms& t = s.terms;
-  double weight = 0, error = 0, square = 0, largest = 0, spread = 0, eps_square = 0, small = 0;
-  double above = ErrorModel::kInvisible;
-#pragma omp simd reduction(+ : weight, error, square, spread, eps_square, small) reduction(max : largest, above)
-  for (int64_t j = 0; j < count; ++j) {
-    const double away = s.m - x[j], distance = std::min(away, kFar);
-    const double most = e[j] + t.distance * away + t.fixed - away;
-    const double far_off = away >= kFar && away < -ErrorModel::kInvisible ? most : ErrorModel::kInvisible;
-    above = above < far_off ? far_off : above;
-    const double visible = distance < kFar ? 1.0 : 0.0;
-    const double p = vector_math::exp(-distance) * visible;
-    const double w = (e[j] + t.distance * distance + t.fixed) * visible;
-    weights[j] = p;
-    weight += p;
-    small += p < kept ? p : kept * visible;
-    largest = largest < w ? w : largest;
-    spread += p * distance * distance;
-    eps_square += p * (eps[j] * eps[j]);
-    // expm1_above, without its branch; rows where it does not hold are done again below.
-    const double grown = w * (1 + 0.71829 * w);
-    error += p * grown;
-    square += p * grown * grown;
-  }
-  if (largest > 1) {
-    error = square = 0;
-    for (int64_t j = 0; j < count; ++j) {
-      const double p = weights[j], distance = std::min(s.m - x[j], kFar);
-      if (p == 0) continue;
-      const double w = expm1_above(e[j] + t.distance * distance + t.fixed);
-      error += p * w;
-      square += p * w * w;
-    }
-  }
-  // A key that weighs nothing may err by more than it is away.
-  if (above > kNegligible) error = square = std::numeric_limits<double>::infinity();
-  s.weight += weight;
-  s.part_weight += weight;
-  s.small_terms += small;
-  s.error += error;
-  s.square += square;
-  s.distance_square += spread;
-  s.largest = std::max(s.largest, expm1_above(largest));
-  s.eps_square += eps_square;
-  s.lanes.add(weights, count, s.part_weight);
-}
 
 bool round_weights(RowSums& s, const TileRounding& t, const double* weights, const double* x, int64_t count,
                    float* excess, float* h_square, float* flips) {

@@ -90,10 +90,10 @@ struct RowSums {
 };
 
 // Adds `count` keys with scores x (ErrorModel::kInvisible or less where invisible) and score errors e;
-// writes their weights.
+// writes their weights, in fp32 too.
 // `kept`: see RowFacts::small_terms.
 void weigh(RowSums&, const double* x, const float* e, const float* eps, double kept, int64_t count,
-           double* weights);
+           double* weights, float* narrow);
 
 // How the weights of one tile are rounded.
 struct TileRounding {
