@@ -7,6 +7,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import check_includes  # noqa: E402
+import check_proofs  # noqa: E402
 import check_style  # noqa: E402
 import summarize_tests  # noqa: E402
 
@@ -159,3 +160,46 @@ def test_gpu_code_that_was_looked_at_is_known_again(tmp_path):
     assert looked_at() == 1 and looked_at(release="13.1") == 1
     (root / "build/CMakeCache.txt").write_text("ASSAY_GPU_QUICK:BOOL=ON\n")
     assert looked_at("--record") == 1
+
+
+BOUNDS = """## 2 Lemmas
+**L1 (a).** text
+**L2 (b).** text
+| term | computed by |
+| :-- | :-- |
+| L1, L2: `c` | `Model::chain`, `part` (`bounds_terms.cpp`); `Other::sum` |
+| score (P) | `random` (`bounds_terms.cpp`) |
+
+## 5 Tier P
+| | systematic (in S) | variance |
+| :-- | :-- | :-- |
+| score | x | y |
+
+## 12 Data ops
+
+    O: a formula
+"""
+
+
+def bounds_tree(tmp_path, document):
+    for name, text in {"reference/bounds/BOUNDS.md": document, "harness/a.hpp": "struct Other { double sum(); };\n",
+                       "reference/bounds/bounds_terms.cpp": "double Model::chain() { return 0; }\ndouble part() { return 0; }\ndouble random() { return 0; }\n"}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return [line.split(": ", 1)[1] for line in check_proofs.check_bounds(tmp_path)]
+
+
+def test_terms_of_the_bounds_name_what_computes_them(tmp_path):
+    data_ops = "section 12 has formulas, and no row says what computes them"
+    good = BOUNDS.replace("| score (P) |", "| score (P), section 12 |")
+    assert bounds_tree(tmp_path, good) == []
+    assert bounds_tree(tmp_path, BOUNDS) == [data_ops]
+    assert bounds_tree(tmp_path, good.replace("`part`", "`gone`")) == ["no function or type gone", "bounds_terms.cpp has no gone"]
+    assert bounds_tree(tmp_path, good.replace("Other::sum", "Other::all")) == ["no function or type Other::all"]
+    assert bounds_tree(tmp_path, good.replace("`part` (`bounds_terms.cpp`)", "`sum` (`bounds_terms.cpp`)")) == ["bounds_terms.cpp has no sum"]
+    assert bounds_tree(tmp_path, good.replace("bounds_terms", "bounds_gone")) == ["no file bounds_gone.cpp"] * 2
+    assert bounds_tree(tmp_path, good.replace("L1, L2: `c`", "L1: `c`")) == ["no row says what computes L2"]
+    assert bounds_tree(tmp_path, good.replace("`random` (`bounds_terms.cpp`)", "by hand")) == ['"score (P), section 12" names nothing that computes it']
+    assert bounds_tree(tmp_path, good.replace("score (P)", "scores (P)")) == ['no row says what computes "score (P)"']
+    assert bounds_tree(tmp_path, "nothing") == ["no table of what computes each term"]
