@@ -41,23 +41,21 @@ double weigh_keys(double m, const double* x, int64_t count, double* weights, flo
 constexpr float kSmall = 50;
 constexpr double kLostBits = 0x1p-140, kLostTerms = kMostKeys * 0x1p-120;
 
-}  // namespace
+// Sums over keys whose errors E are at most 1, in fp32 as they come.
+struct NarrowSums {
+  float error = 0, square = 0, spread = 0, eps_square = 0, small = 0;
+  float largest = 0, far = 0;  // E, and the distance of a key that is seen
+};
 
-void weigh(RowSums& s, const double* x, const float* e, const float* eps, double kept, int64_t count,
-           double* weights, float* narrow) {
-  const ErrorTerms& t = s.terms;
-  alignas(64) float distances[kMostKeys];
-  double weight = 0;
-  const double farthest = weigh_keys(s.m, x, count, weights, narrow, distances, weight);
-  // BOUNDS.md, section 10: of every term fewer than 32 roundings, and one for each addition.
+NarrowSums sum_up(const ErrorTerms& t, const float* weights, const float* distances, const float* e,
+                  const float* eps, double kept, int64_t count) {
   constexpr float kUp = 1 + 0x1p-23f;
-  const double raised = matrix_bounds::inflation(count + 32);
   const float per_distance = static_cast<float>(t.distance) * kUp, fixed = static_cast<float>(t.fixed) * kUp,
               least = static_cast<float>(kept) * kUp;
   float error = 0, square = 0, largest = 0, far = 0, spread = 0, eps_square = 0, small = 0;
 #pragma omp simd reduction(+ : error, square, spread, eps_square, small) reduction(max : largest, far)
   for (int64_t j = 0; j < count; ++j) {
-    const float p = narrow[j], distance = distances[j];
+    const float p = weights[j], distance = distances[j];
     const float all = e[j] + (per_distance * distance + fixed);
     const bool seen = distance < static_cast<float>(kBeyond);
     const float w = seen ? all : 0.0f, away = seen ? distance : 0.0f;
@@ -66,42 +64,62 @@ void weigh(RowSums& s, const double* x, const float* e, const float* eps, double
     small += p < least ? p : least;
     spread += p * distance * distance;
     eps_square += p * (eps[j] * eps[j]);
-    // expm1_above, without its branch; rows where it does not hold are done again below.
+    // expm1_above, without its branch; rows where it does not hold are summed again.
     const float grown = w * (1 + 0.71829f * w), most = p * grown;
     error += most;
     square += most * grown;
   }
-  const double widest = static_cast<double>(largest) * (1 + 0x1p-20);
-  const double lost = far < kSmall ? kLostBits : kLostTerms;
-  double all_errors = error * raised + lost, all_squares = square * raised + lost;
-  if (widest > 1) {
-    all_errors = all_squares = 0;
-    for (int64_t j = 0; j < count; ++j) {
-      const double p = weights[j], distance = std::min(s.m - x[j], kFar);
-      if (p == 0) continue;
-      const double w = expm1_above(e[j] + t.distance * distance + t.fixed);
-      all_errors += p * w;
-      all_squares += p * w * w;
-    }
+  return {error, square, spread, eps_square, small, largest, far};
+}
+
+// The sums of p w and p w^2 where errors are large.
+void sum_large_errors(const RowSums& s, const double* x, const float* e, const double* weights, int64_t count,
+                      double& error, double& square) {
+  error = square = 0;
+  for (int64_t j = 0; j < count; ++j) {
+    const double p = weights[j], distance = std::min(s.m - x[j], kFar);
+    if (p == 0) continue;
+    const double w = expm1_above(e[j] + s.terms.distance * distance + s.terms.fixed);
+    error += p * w;
+    square += p * w * w;
   }
-  // A key that weighs nothing may err by more than it is away.
-  if (farthest >= kFar) {
-    double above = ErrorModel::kInvisible;
-    for (int64_t j = 0; j < count; ++j) {
-      const double away = s.m - x[j];
-      if (away >= kFar && away < -ErrorModel::kInvisible)
-        above = std::max(above, e[j] + t.distance * away + t.fixed - away);
-    }
-    if (above > kNegligible) all_errors = all_squares = std::numeric_limits<double>::infinity();
+}
+
+// Whether a key that weighs nothing may err by about as much as it is away.
+bool far_key_may_count(const RowSums& s, const double* x, const float* e, int64_t count) {
+  for (int64_t j = 0; j < count; ++j) {
+    const double away = s.m - x[j];
+    if (away >= kFar && away < -ErrorModel::kInvisible &&
+        e[j] + s.terms.distance * away + s.terms.fixed - away > kNegligible)
+      return true;
   }
+  return false;
+}
+
+}  // namespace
+
+void weigh(RowSums& s, const double* x, const float* e, const float* eps, double kept, int64_t count,
+           double* weights, float* narrow) {
+  alignas(64) float distances[kMostKeys];
+  double weight = 0;
+  const double farthest = weigh_keys(s.m, x, count, weights, narrow, distances, weight);
+  const NarrowSums sums = sum_up(s.terms, narrow, distances, e, eps, kept, count);
+  // BOUNDS.md, section 10: of every term fewer than 32 roundings, and one for each addition.
+  const double raised = matrix_bounds::inflation(count + 32);
+  const double lost = sums.far < kSmall ? kLostBits : kLostTerms;
+  double error = sums.error * raised + lost, square = sums.square * raised + lost;
+  const double largest = static_cast<double>(sums.largest) * (1 + 0x1p-20);
+  if (largest > 1) sum_large_errors(s, x, e, weights, count, error, square);
+  if (farthest >= kFar && far_key_may_count(s, x, e, count))
+    error = square = std::numeric_limits<double>::infinity();
   s.weight += weight;
   s.part_weight += weight;
-  s.small_terms += small * raised + lost;
-  s.error += all_errors;
-  s.square += all_squares;
-  s.distance_square += spread * raised + lost;
-  s.largest = std::max(s.largest, expm1_above(widest));
-  s.eps_square += eps_square * raised + lost;
+  s.small_terms += sums.small * raised + lost;
+  s.error += error;
+  s.square += square;
+  s.distance_square += sums.spread * raised + lost;
+  s.largest = std::max(s.largest, expm1_above(largest));
+  s.eps_square += sums.eps_square * raised + lost;
   s.lanes.add(narrow, count, s.part_weight);
 }
 
