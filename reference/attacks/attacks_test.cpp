@@ -8,6 +8,7 @@
 #include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
 #include "reference/attacks/attacks_orders.hpp"
+#include "reference/attacks/attacks_swallowed.hpp"
 #include "reference/attacks/attacks_units.hpp"
 
 namespace assay::attacks {
@@ -65,6 +66,7 @@ TEST(Attacks, OfGrids) { defend(of_grids()); }
 TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
 TEST(Attacks, OfOrdersWithoutV) { defend(of_orders_without_v()); }
 TEST(Attacks, OfRules) { defend(of_rules()); }
+TEST(Attacks, OfSwallowedWeights) { defend(of_swallowed_weights(), 0.01); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 
 }  // namespace

@@ -19,64 +19,106 @@ uint64_t score_of(double x) { return (std::bit_cast<uint64_t>(x) + 0x80000) >> 2
 
 constexpr uint64_t kHash = 0x9e3779b97f4a7c15u;
 constexpr int64_t kMostBits = int64_t{1} << 30;  // hashes have 32
+constexpr double kFarAway = 700;                 // below the largest score: no weight
+
+// What sums of this size, in all of these lanes, take of a weight and may not show. Keys are dealt to lanes
+// whatever their weight, so lanes hold like sums but where single weights are large; no weight is above 1,
+// and a large one's lane meets one key of as many as there are lanes.
+template <class T>
+struct Swallowed {
+  static constexpr double kHeavy = 2 * kUnit;
+  T heavy, whole, part;  // all of what is below `whole`; of others below `heavy` no more than `part`
+  Swallowed(double sum, double lanes)
+      : heavy(above(kHeavy)),
+        whole(above(kHeavy * std::min(sum, 2 * sum / lanes))),
+        part(above(kHeavy * sum / lanes)) {}
+  static T above(double limit) { return static_cast<T>(limit * (sizeof(T) < 8 ? 1 + 0x1p-22 : 1.0)); }
+  T of(T w) const {
+    const T some = w < part ? w : part, met = w < heavy ? some : T(0);
+    return w < whole ? w : met;
+  }
+};
 
 }  // namespace
 
 void LaneSums::add(const float* weights, int64_t count, double sum) {
+  sum += first;
   if (!(sum > 0)) return;
-  // Keys are dealt to lanes whatever their weight, so lanes hold like sums but where single weights are
-  // large; no weight is above 1, and a large one's lane meets one key of as many as there are lanes.
-  const double most = 2 * kUnit;
-  const auto above = [&](double limit) { return static_cast<float>(limit * (1 + 0x1p-22)); };
-  const float heavy = above(most), whole = above(most * std::min(sum, 2 * sum / row_sum_lanes)),
-              part = above(most * sum / row_sum_lanes),
-              whole_pv = above(most * std::min(sum, 2 * sum / pv_lanes)),
-              part_pv = above(most * sum / pv_lanes);
-  float lost = 0, lost_pv = 0;
+  const Swallowed<float> row_sums(sum, row_sum_lanes), pvs(sum, pv_lanes);
+  if (in_order) {
+    float lost = 0, lost_pv = 0;
 #pragma omp simd reduction(+ : lost, lost_pv)
-  for (int64_t j = 0; j < count; ++j) {
-    const float w = weights[j], some = w < part ? w : part, some_pv = w < part_pv ? w : part_pv;
-    const float met = w < heavy ? some : 0.0f, met_pv = w < heavy ? some_pv : 0.0f;
-    lost += w < whole ? w : met;
-    lost_pv += w < whole_pv ? w : met_pv;
+    for (int64_t j = 0; j < count; ++j) lost += row_sums.of(weights[j]), lost_pv += pvs.of(weights[j]);
+    // Each weight was rounded once, and each addition rounds; of what is left out below the smallest number
+    // of fp32 there is no more than that for each key.
+    const double raised = 1 + static_cast<double>(count + 8) * 0x1p-24,
+                 unseen = static_cast<double>(count) * 0x1p-149;
+    absorbed += lost * raised + unseen, absorbed_pv += lost_pv * raised + unseen;
   }
-  // Each weight was rounded once, and each addition rounds; of what is left out below the smallest number of
-  // fp32 there is no more than that for each key.
-  const double raised = 1 + static_cast<double>(count + 8) * 0x1p-24,
-               unseen = static_cast<double>(count) * 0x1p-149;
-  absorbed += lost * raised + unseen;
-  absorbed_pv += lost_pv * raised + unseen;
   // Lanes that add weights and one lane that adds sums of several err alike where weights are near-equal; the
   // grid taken lies between theirs.
-  row_sum.add(weights, count, sum / std::sqrt(row_sum_lanes));
-  if (pv_lanes != row_sum_lanes) pv.add(weights, count, sum / std::sqrt(pv_lanes));
+  const double lane = sum / std::sqrt(row_sum_lanes);
+  if (pv_lanes == row_sum_lanes) {
+    row_sum.add(weights, count, lane, row_sums.whole, &pv);
+  } else {
+    row_sum.add(weights, count, lane, row_sums.whole, nullptr);
+    pv.add(weights, count, sum / std::sqrt(pv_lanes), 0, nullptr);
+  }
 }
 
-void OneWay::add(const float* weights, int64_t count, double sum) {
-  const int binade = std::ilogb(sum) - 23;
-  const float inverse = static_cast<float>(std::ldexp(1.0, -binade));
-  constexpr float kRounder = 0x1.8p+23f;
-  float first = 0, second = 0, third = 0, added = 0;
-#pragma omp simd reduction(+ : first, second, third, added)
-  for (int64_t j = 0; j < count; ++j) {
-    // Added to what lies on the grid a weight errs by no more than itself.
-    const float t = weights[j] * inverse, b = t + 1.0f / 3, c = t + 2.0f / 3, seen = t > 0 ? 1.0f : 0.0f;
-    const float off_b = ((b + kRounder) - kRounder) - b, off_c = ((c + kRounder) - kRounder) - c;
-    const float least_b = off_b < -t ? -t : off_b, least_c = off_c < -t ? -t : off_c;
-    first += ((t + kRounder) - kRounder) - t;
-    second += least_b > t ? t : least_b;
-    added += seen;
-    third += least_c > t ? t : least_c;
+void LaneSums::add_in_any_order(const double* x, int64_t count, double m, double sum) {
+  if (in_order || !(sum > 0)) return;
+  const Swallowed<double> row_sums(sum, row_sum_lanes), pvs(sum, pv_lanes);
+  const double limit = m + std::log(std::max({row_sums.heavy, row_sums.whole, pvs.whole})) + 1e-9;
+  for (int64_t from = 0; from < count; from += kMostKeys) {
+    const int64_t to = std::min(count, from + kMostKeys);
+    int64_t below = 0;
+#pragma omp simd reduction(+ : below)
+    for (int64_t j = from; j < to; ++j) below += x[j] < limit ? 1 : 0;
+    if (below == 0) continue;
+    double lost = 0, lost_pv = 0;
+#pragma omp simd reduction(+ : lost, lost_pv)
+    for (int64_t j = from; j < to; ++j) {
+      const double away = m - x[j], visible = away < kFarAway ? 1.0 : 0.0;
+      const double w = vector_math::exp(away < kFarAway ? -away : -kFarAway) * visible;
+      lost += row_sums.of(w), lost_pv += pvs.of(w);
+    }
+    absorbed += lost, absorbed_pv += lost_pv;
   }
-  const double spacing = std::ldexp(1.0, binade);
-  const double moved[kPlaces] = {first * spacing, second * spacing, third * spacing};
+}
+
+void OneWay::take(const float (&off)[kPlaces], float moved, float added, double spacing) {
   for (int g = 0; g < kPlaces; ++g) {
-    total_[g] += moved[g];
+    total_[g] += off[g] * spacing;
     low_[g] = std::min(low_[g], total_[g]);
     high_[g] = std::max(high_[g], total_[g]);
   }
   hard_ += 0.5 * spacing * added;
-  variance_ += spacing * spacing * added / 12;
+  variance_ += spacing * spacing * moved / 12;
+}
+
+void OneWay::add(const float* weights, int64_t count, double sum, double counted, OneWay* all) {
+  const int binade = std::ilogb(sum) - 23;
+  const double spacing = std::ldexp(1.0, binade);
+  const auto inverse = static_cast<float>(1 / spacing), least = static_cast<float>(counted / spacing);
+  constexpr float kRounder = 0x1.8p+23f;
+  float first = 0, second = 0, third = 0, added = 0, others_first = 0, others_second = 0, others_third = 0,
+        others = 0;
+#pragma omp simd reduction(+ : first, second, third, added, others_first, others_second, others_third, others)
+  for (int64_t j = 0; j < count; ++j) {
+    // Added to what lies on the grid a weight errs by no more than itself.
+    const float t = weights[j] * inverse, b = t + 1.0f / 3, c = t + 2.0f / 3, seen = t > 0 ? 1.0f : 0.0f;
+    const float off_a = ((t + kRounder) - kRounder) - t, off_b = ((b + kRounder) - kRounder) - b,
+                off_c = ((c + kRounder) - kRounder) - c;
+    const float least_b = off_b < -t ? -t : off_b, least_c = off_c < -t ? -t : off_c;
+    const float most_b = least_b > t ? t : least_b, most_c = least_c > t ? t : least_c;
+    const bool other = t >= least;
+    first += off_a, second += most_b, third += most_c, added += seen;
+    others_first += other ? off_a : 0.0f, others_second += other ? most_b : 0.0f;
+    others_third += other ? most_c : 0.0f, others += other ? seen : 0.0f;
+  }
+  take({others_first, others_second, others_third}, others, added, spacing);
+  if (all != nullptr) all->take({first, second, third}, added, added, spacing);
 }
 
 double OneWay::share() const {

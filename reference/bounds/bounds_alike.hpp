@@ -19,13 +19,17 @@ inline constexpr int64_t kMostKeys = 256;
 // exactly). Weights that are spread over the grid leave a random walk; near-equal ones a straight line.
 class OneWay {
  public:
-  // The next `count` weights (at most kMostKeys), after which the lane's sum is `sum`.
-  void add(const float* weights, int64_t count, double sum);
+  // The next `count` weights (at most kMostKeys), after which the lane's sum is `sum`. Those below `counted`,
+  // all of whose weight is taken elsewhere (LaneSums::absorbed), err by nothing here (L20). `all`, where it
+  // is not null: the same with nothing counted.
+  void add(const float* weights, int64_t count, double sum, double counted, OneWay* all);
   // Share of the hard error of the sum: 0 where it looks like a walk.
   double share() const;
 
  private:
   static constexpr int kPlaces = 3;
+  // Errors at these places, in last bits of the sum, of `moved` among `added` weights.
+  void take(const float (&off)[kPlaces], float moved, float added, double spacing);
   double total_[kPlaces] = {}, low_[kPlaces] = {}, high_[kPlaces] = {};
   double hard_ = 0, variance_ = 0;
 };
@@ -33,10 +37,16 @@ class OneWay {
 // The sums that weights go into: the row sum and P V, each by lane.
 struct LaneSums {
   double row_sum_lanes = 1, pv_lanes = 1;
+  bool in_order =
+      false;         // of a declared order in tiles of no more than kMostKeys; else see add_in_any_order()
+  double first = 0;  // what is in the sums before all keys: a sink that comes first
   OneWay row_sum, pv;
   double absorbed = 0, absorbed_pv = 0;  // what they swallow
   // The next `count` weights, against the row's maximum; `sum`: of all up to them.
   void add(const float* weights, int64_t count, double sum);
+  // Of an order that is not declared: it may begin with the keys that have all of `sum`. The scores of all
+  // keys (ErrorModel::kInvisible or less where invisible).
+  void add_in_any_order(const double* x, int64_t count, double m, double sum);
 };
 
 // Scores of a row that occur more than once, whichever keys have them: all keys are looked at.

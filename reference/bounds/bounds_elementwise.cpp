@@ -175,7 +175,8 @@ void Row::visit_tiles() {
 
 void Row::follow_sums() {
   lanes_.row_sum_lanes = model_.row_sum_lanes(shape_.span, shape_.keys);
-  lanes_.pv_lanes = model_.pv_lanes();
+  lanes_.pv_lanes = model_.pv_lanes(), lanes_.in_order = order_.declared() && order_.tile() <= kMostKeys;
+  if (model_.arithmetic().sink_first && p_.sinks) lanes_.first = std::exp(sink_ - m_);
   const int64_t begin = scores_.begin, end = begin + static_cast<int64_t>(scores_.x.size());
   double sum = 0;
   std::vector<float> weights;  // against the row's maximum
@@ -189,6 +190,7 @@ void Row::follow_sums() {
     }
     lanes_.add(weights.data(), static_cast<int64_t>(weights.size()), sum);
   }
+  lanes_.add_in_any_order(scores_.x.data(), end - begin, m_, std::exp(row_.lse - m_));
 }
 
 void Row::round_tile(std::vector<Key>::iterator first, std::vector<Key>::iterator last, double m_t,

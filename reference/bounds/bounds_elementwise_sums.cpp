@@ -93,7 +93,7 @@ void Row::row_sums() {
   const double to_share = row_.heaviest = std::exp(m_ - row_.lse);
   row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
   row_.one_way = lanes_.row_sum.share();
-  row_.one_way_pv = lanes_.pv_lanes == lanes_.row_sum_lanes ? row_.one_way : lanes_.pv.share();
+  row_.one_way_pv = lanes_.pv.share();
   row_.drift = to_share * drift_of_runs(model_, row_.declared, scores_.begin, scores_.x, m_, sink_);
   for (double drift : drifts_) row_.drift = std::max(row_.drift, std::fabs(drift));
   if (p_.sinks) {

@@ -50,7 +50,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   f.rounding_biased = std::sqrt(s.ratio_biased * inverse);
   f.absorbed = s.lanes.absorbed * inverse, f.absorbed_pv = s.lanes.absorbed_pv * inverse;
   f.one_way = s.lanes.row_sum.share();
-  f.one_way_pv = s.lanes.pv_lanes == s.lanes.row_sum_lanes ? f.one_way : s.lanes.pv.share();
+  f.one_way_pv = s.lanes.pv.share();
   f.shifted = narrow && r.shifted_by(shared_error(z, s.largest_random));
   if (!f.declared || f.shifted)
     for (double drift : {s.replayed_excess, s.drifts[0], s.drifts[1], s.drifts[2]})

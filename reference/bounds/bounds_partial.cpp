@@ -17,7 +17,8 @@ void PartialSums::resize(Index rows, Index channels, const Chain& chain) {
     m->setZero(rows, channels);
   part_start_.setZero(rows, channels);
   before_.setZero(rows, channels);
-  for (std::vector<float>* v : {&largest_, &alignment_, &mass_}) v->resize(static_cast<size_t>(channels));
+  for (std::vector<float>* v : {&largest_, &alignment_, &mass_, &began_})
+    v->resize(static_cast<size_t>(channels));
 }
 
 void PartialSums::begin_part(const Matrix& sum) {
@@ -26,7 +27,7 @@ void PartialSums::begin_part(const Matrix& sum) {
 }
 
 void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, float weight, float updates,
-                            bool at_start, float scale_error) {
+                            float among, bool at_start, float scale_error) {
   const auto hard_c = static_cast<float>(g.hard_c), hard_m = static_cast<float>(g.hard_m),
              systematic_c = static_cast<float>(g.systematic_c),
              systematic_m = static_cast<float>(g.systematic_m), variance_c = static_cast<float>(g.variance_c),
@@ -37,10 +38,14 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
   float *all = second.row(i).data(), *group = in_group.row(i).data(), *to_hard = hard.row(i).data(),
         *to_variance = variance.row(i).data();
   float *largest = largest_.data(), *alignment = alignment_.data(), *mass = mass_.data();
-  if (updates != 0 && at_start) {
+  float* began = began_.data();
+  if (updates != 0) {
     float* to = updated.row(i).data();
-    for (Index d = 0; d < channels; ++d)
-      to[d] += updates * static_cast<float>(std::fabs(before[d]) * (1 + 0x1p-22));
+#pragma omp simd
+    for (Index d = 0; d < channels; ++d) {
+      began[d] = static_cast<float>(std::fabs(before[d]) * (1 + 0x1p-22));
+      to[d] += at_start ? updates * began[d] : 0.0f;
+    }
   }
   const float of_largest = g.apart ? 0.0f : 1.0f, of_mass = g.apart ? 1.0f : 0.5f;
   // Partial sums lie within half the group's sum p|v| of the middle of its two ends.
@@ -69,7 +74,8 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
   if (updates != 0 && !at_start) {
     float* to = updated.row(i).data();
 #pragma omp simd
-    for (Index d = 0; d < channels; ++d) to[d] += updates * largest[d];
+    for (Index d = 0; d < channels; ++d)
+      to[d] += std::min(updates * largest[d], updates * began[d] + among * mass[d]);
   }
   if (scale_error != 0) {
     float* to = tile_error.row(i).data();

@@ -19,9 +19,10 @@ class PartialSums {
   // `sum`: P V of all keys so far.
   void begin_part(const Matrix& sum);
   // Of row i. `weight`: of the group's keys; `updates`: of the maximum among them, each with its distance,
-  // or (at_start) before all of them; `scale_error`: of P scaled by tile.
+  // or (at_start) before all of them; `among`: the same times the root of the share of the group's weight
+  // that came before (L21); `scale_error`: of P scaled by tile.
   void end_group(Eigen::Index i, const Matrix& sum, const GroupTerms&, float weight, float updates,
-                 bool at_start, float scale_error);
+                 float among, bool at_start, float scale_error);
   // `far`: how far the part is below the row's maximum.
   void end_part(Eigen::Index i, const Matrix& sum, double far);
 
@@ -43,7 +44,7 @@ class PartialSums {
   Matrix part_start_, before_;  // P V where the part began, and of the part where the group did
   Chain chain_;
   std::optional<ChainSums<Matrix>> chained_;
-  std::vector<float> largest_, alignment_, mass_;
+  std::vector<float> largest_, alignment_, mass_, began_;
 };
 
 }  // namespace assay::matrix_bounds

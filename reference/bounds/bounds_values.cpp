@@ -75,11 +75,12 @@ void Values::start_row(Index i) {
   s.terms = model.terms(shape);
   s.random = model.random_terms(shape, s.terms);
   s.lanes.row_sum_lanes = model.row_sum_lanes(shape.span, shape.keys);
-  s.lanes.pv_lanes = model.pv_lanes();
+  s.lanes.pv_lanes = model.pv_lanes(), s.lanes.in_order = b_.order.declared() && b_.order.tile() <= kMostKeys;
   score_errors(b_, row, shape.top, x, s);
   if (narrow_ && !model.rounded_row_sum()) s.heavy = heavy_keys(x, b_.keys(), row.top);
   blind_.look(row, x, s);
   if (b_.p.sinks) sink_errors(s);
+  if (b_.p.sinks && a.sink_first) s.lanes.first = s.sink_weight;
   s.start = a.sink_first && b_.p.sinks ? s.sink : -kInf;
   s.reference = s.m + (model.weights_of_lse() ? shape.lse_above : 0);
 }
@@ -93,7 +94,8 @@ void Values::allocate() {
   partial_.resize(rows_, dv_, b_.order.chain(b_.request));
   flips_.setZero(rows_, dv_), flip_square_.setZero(rows_, dv_);
   if (b_.model.follows_qk()) weighted_.resize(rows_, kTileKeys);
-  group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0), group_keys_.assign(rows_, 0);
+  group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0), group_among_.assign(rows_, 0.0);
+  group_keys_.assign(rows_, 0);
   heavy_.start(sums_, dv_);
   if (narrow_) known_ = Matrix::Zero(rows_, dv_);
   if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
@@ -173,7 +175,7 @@ void Values::weigh_row(Index i, const KeySpan& span, int64_t count) {
   const Index at = span.from - b_.begin;
   const double* x = b_.x.row(i).data() + at;
   double* weights = weights_.row(i).data();
-  double weight_before = s.weight, part_before = s.part_weight;
+  double weight_before = s.weight, part_before = s.part_weight, group_before = group_weight_[i];
   weigh(s, x, b_.e.row(i).data() + at, eps_.data(), b_.model.pv_kept(), count, weights,
         weights_f_.row(i).data());
   group_weight_[i] += s.weight - weight_before;
@@ -192,8 +194,10 @@ void Values::weigh_row(Index i, const KeySpan& span, int64_t count) {
     for (int64_t n = 0; n <= last - first; ++n) {
       const int64_t t = reverse ? last - n : first + n;
       const int64_t from = std::max(span.from, t * tile), to = std::min(span.to, (t + 1) * tile);
-      group_updates_[i] += enter_tile(b_, i, t, part_before, s);
-      part_before += weights_.row(i).segment(from - span.from, to - from).sum();
+      if (const double stale = enter_tile(b_, i, t, part_before, s); stale != 0)
+        group_updates_[i] += stale, group_among_[i] += stale * std::sqrt(group_before);
+      const double weight = weights_.row(i).segment(from - span.from, to - from).sum();
+      part_before += weight, group_before += weight;
       if (leads && s.tile_top > -kInf) add_leads(from - span.from, to - from);
       if (narrow_) round_tile(i, s.maximum.value(), from - span.from, to - from, x);
       follow(i, t, tile, s.maximum.value(), span, from, to);
@@ -299,11 +303,13 @@ void Values::end_group() {
     const RowSums& s = sums_[i];
     const double scale_error =
         b_.model.p_rounding().tile_max ? s.largest_random + s.random.eps + 6 * kUnit : 0.0;
+    const double among =
+        group_among_[i] > 0 ? group_among_[i] / std::sqrt(group_weight_[i]) * (1 + 0x1p-20) : 0.0;
     partial_.end_group(i, acc_, b_.model.group(keys, std::min(keys, (keys + tile - 1) / tile + (tile > 1))),
                        static_cast<float>(group_weight_[i] * inflation(kTileKeys) * (1 + 0x1p-20)),
-                       static_cast<float>(group_updates_[i]), groups_of_tiles_,
+                       static_cast<float>(group_updates_[i]), static_cast<float>(among), groups_of_tiles_,
                        static_cast<float>(scale_error));
-    group_weight_[i] = group_updates_[i] = 0;
+    group_weight_[i] = group_updates_[i] = group_among_[i] = 0;
     group_keys_[i] = 0;
   }
 }

@@ -90,7 +90,7 @@ class Values {
   std::optional<DistanceLean> distance_;
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
   bool groups_of_tiles_ = false;  // a tile each
-  std::vector<double> group_weight_, group_updates_;
+  std::vector<double> group_weight_, group_updates_, group_among_;
   std::vector<int64_t> group_keys_;
 };
 

@@ -11,8 +11,9 @@
 namespace assay::matrix_bounds {
 
 void Values::finish_row(Index i) {
-  const RowSums& s = sums_[i];
+  RowSums& s = sums_[i];
   const BlockRow& row = b_.rows[i];
+  s.lanes.add_in_any_order(b_.x.row(i).data(), b_.keys(), s.m, s.weight);
   RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
   const std::span<const double> x(b_.x.row(i).data(), static_cast<size_t>(b_.keys()));
   const double drift = f.keys ? drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.sink) : 0;
