@@ -104,6 +104,8 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.one(&Rules::exp_of);
   c.one(&Rules::exponent_of);
   c.one(&Rules::p_of);
+  c.one(&Rules::edit_scores);
+  c.one(&Rules::in_maximum);
   c.one(&Rules::merge_weight);
   c.one(&Rules::merge_lse);
   c.one(&Rules::lse);
@@ -127,6 +129,10 @@ bool compose(const Rules& right, const Rules& first, const Rules& second, Rules*
   c.value(&Rules::twice_o);
   c.value(&Rules::twice_l);
   c.value(&Rules::stale_maximum);
+  c.value(&Rules::passes);
+  c.value(&Rules::lazy_below);
+  c.value(&Rules::lazy_sum_rescaled);
+  c.value(&Rules::lazy_output_rescaled);
   c.value(&Rules::maximum_stays);
   c.value(&Rules::one_part_too);
   c.value(&Rules::exp_everywhere);

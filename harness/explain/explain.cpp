@@ -5,6 +5,7 @@
 
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/families/fit.hpp"
+#include "harness/explain/families/stage_buffers.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/order_calls.hpp"
 #include "harness/explain/samples.hpp"
@@ -21,10 +22,10 @@ constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,   
                                 length_family,    decode_family, factor_family};
 
 // Where none of these explains the case.
-constexpr Family kFurther[] = {solved_weight_family, solved_score_family, solved_key_family,
-                               solved_dim_family,    solved_page_family,  solved_merge_family,
-                               solved_sum_family,    other_code_family,   composed_sum_family,
-                               composed_part_family, composed_key_family};
+constexpr Family kFurther[] = {
+    solved_weight_family, solved_score_family, solved_key_family,  solved_dim_family,   solved_page_family,
+    solved_merge_family,  solved_sum_family,   other_code_family,  composed_sum_family, scored_key_family,
+    composed_part_family, composed_key_family, stage_buffer_family};
 
 // Of these, and of the others, what depends on how keys are cut into tiles and parts.
 constexpr Family kByCut[] = {merge_family,     part_family,         rescale_family,    score_family,

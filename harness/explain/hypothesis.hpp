@@ -87,6 +87,7 @@ void solved_page_family(const Clues&, Hypotheses&);
 void solved_merge_family(const Clues&, Hypotheses&);
 void solved_sum_family(const Clues&, Hypotheses&);
 void other_code_family(const Clues&, Hypotheses&);
+void scored_key_family(const Clues&, Hypotheses&);  // keys by their scores among all of a row
 // Which keys or parts are hit, times what becomes of them; sums that the LSE itself tells.
 void composed_key_family(const Clues&, Hypotheses&);
 void composed_part_family(const Clues&, Hypotheses&);

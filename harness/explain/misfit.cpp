@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "reference/formats/formats.hpp"
 
@@ -64,8 +65,12 @@ double legal_noise(const Evidence& e, const Cell& cell, int32_t dim) {
     return noise;
   }
   const int64_t at = slot * e.problem.head_dim_v + dim;
-  if (!b.o_bound_r.empty() && std::isfinite(b.o_bound_r[at])) return b.o_bound_r[at] / 4;
-  if (!b.o_sigma.empty() && b.o_sigma[at] > 0 && std::isfinite(b.o_sigma[at])) return b.o_sigma[at];
+  // A tier whose half-width may be anything tells less than the interval that another one makes narrow.
+  const double half = (b.o_high[at] - b.o_low[at]) / 2;
+  const double most = half > 0 && std::isfinite(half) ? half / 4 : std::numeric_limits<double>::infinity();
+  if (!b.o_bound_r.empty() && std::isfinite(b.o_bound_r[at])) return std::min(most, b.o_bound_r[at] / 4);
+  if (!b.o_sigma.empty() && b.o_sigma[at] > 0 && std::isfinite(b.o_sigma[at]))
+    return std::min(most, b.o_sigma[at]);
   const double bound = b.o_bound[at];
   return std::isfinite(bound) ? bound / 6 : 0;
 }

@@ -12,7 +12,8 @@
 namespace assay {
 namespace {
 
-constexpr size_t kLayouts = 8;  // ways in parts whose first and last part are tried
+constexpr size_t kLayouts = 8;     // ways in parts whose first and last part are tried
+constexpr double kOnePass = 0.25;  // of a mistake that one of two passes has
 
 // Runs of `size` keys, by the number of the run and how many there are.
 struct Runs {
@@ -79,11 +80,16 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
                       runs.cost});
     // The end of the loop over keys is that of the row, or of the rows that share it.
     for (const RowBlock& block : blocks)
-      list.push_back({fmt::format("in the last of the runs of {} keys that {} see", size, block.words()),
-                      [size, block](const Scene& s, int32_t j) {
-                        return (j / size + 1) * size >= block.keys(s.problem, s.cell).end;
-                      },
-                      0.3 + 0.05 * (block.size > 1)});
+      for (const bool last : {true, false}) {
+        if (!last && p.window_left < 0 && p.chunk == 0) continue;  // that of the request
+        list.push_back({fmt::format("in the {} of the runs of {} keys that {} see", last ? "last" : "first",
+                                    size, block.words()),
+                        [size, block, last](const Scene& s, int32_t j) {
+                          const KeyRange range = block.keys(s.problem, s.cell);
+                          return last ? (j / size + 1) * size >= range.end : j / size <= range.begin / size;
+                        },
+                        0.3 + 0.05 * (block.size > 1)});
+      }
     for (bool first : {true, false})
       list.push_back({fmt::format("in the {} half of every run of {} keys", first ? "first" : "second", size),
                       [size, first](const Scene&, int32_t j) { return (j % size < size / 2) == first; },
@@ -125,6 +131,43 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
   return list;
 }
 
+// A mask that is left out in some keys alone reaches too far.
+std::string_view name_in_some_keys(std::string_view cause) {
+  if (cause == "mask.causal_ignored") return "mask.causal_long";
+  if (cause == "mask.window_ignored") return "mask.window_long";
+  if (cause == "mask.chunk_ignored") return "mask.chunk_wide";
+  return cause;
+}
+
+// One of two passes has it, and the other is right: keys that one of them lacks or has too many have a name.
+static std::string_view name_in_one_pass(std::string_view cause, bool of_output) {
+  const auto lacks = [&](std::string_view begin) { return cause.starts_with(begin); };
+  const bool fewer = lacks("keys.one_dropped") || lacks("keys.tail_dropped") || lacks("keys.head_dropped") ||
+                     lacks("keys.tile_dropped") || lacks("keys.kv_len_short") || lacks("mask.window_short") ||
+                     lacks("mask.causal_short") || lacks("page.skipped") || lacks("softmax.small_dropped");
+  const bool more = lacks("keys.one_doubled") || lacks("keys.tail_unmasked") || lacks("mask.window_long") ||
+                    lacks("mask.causal_long") || lacks("mask.window_ignored") ||
+                    lacks("mask.causal_ignored") || lacks("mask.chunk_wide") || lacks("mask.chunk_ignored");
+  if (fewer) return of_output ? "keys.lanes_v_dropped" : "softmax.l_missing_key";
+  if (more) return of_output ? "softmax.l_missing_key" : "softmax.l_extra_key";
+  return cause;
+}
+
+bool becomes_in_one_pass(std::string_view cause, const std::set<std::string_view>& asked) {
+  return asked.contains(name_in_one_pass(cause, true)) || asked.contains(name_in_one_pass(cause, false));
+}
+
+bool in_one_pass(const Hypothesis& h, bool of_output, Hypothesis* to) {
+  if (h.rules.passes != Passes::kBoth || plain_before_merge(h.rules) || h.rules.lse || h.rules.finish)
+    return false;
+  *to = h;
+  to->cause = name_in_one_pass(h.cause, of_output);
+  to->text += of_output ? ", in the weights that meet V alone" : ", in the maximum and the row sum alone";
+  to->cost += kOnePass;
+  to->rules.passes = of_output ? Passes::kOutput : Passes::kSum;
+  return true;
+}
+
 bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
   const bool exponent = h.rules.exponent_factor != 1 && !h.rules.lse;
   if (!h.rules.edit_terms && !h.rules.score && !h.rules.sees && !h.rules.edit_q && !h.rules.distance &&
@@ -132,8 +175,7 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
     return false;
   if (keys.of_score && (!h.rules.score || h.rules.edit_terms || h.rules.sees || exponent)) return false;
   *to = h;
-  // A mask that is left out in some keys alone reaches too far.
-  if (h.cause == "mask.causal_ignored") to->cause = "mask.causal_long";
+  to->cause = name_in_some_keys(h.cause);
   to->text += ", " + keys.words;
   to->cost += keys.cost;
   if (h.rules.sees)

@@ -26,5 +26,10 @@ std::vector<SomeKeys> some_keys(const Clues&);
 
 // The hypothesis in these keys alone. False: it does not change keys one by one.
 bool narrowed(const Hypothesis&, const SomeKeys&, Hypothesis* to);
+std::string_view name_in_some_keys(std::string_view cause);
+// The hypothesis in one of two passes over the keys. False: it is none of what passes do.
+bool in_one_pass(const Hypothesis&, bool of_output, Hypothesis* to);
+// Whether one of a cause is called by an asked name where one pass has it.
+bool becomes_in_one_pass(std::string_view cause, const std::set<std::string_view>& asked);
 
 }  // namespace assay

@@ -92,13 +92,15 @@ Hypotheses narrowed_leaders(const Clues& clues, Tester& tester, const Hypotheses
         std::find(firsts.begin(), firsts.end(), i) == firsts.end())
       firsts.push_back(i);
   for (size_t first : firsts) {
-    for (const SomeKeys& some : keys) {
+    for (size_t k = 0; k < keys.size() + 2; ++k) {
       Worth worth;
-      if (!narrowed(all[first], some, &worth.of)) continue;
+      const bool some = k < keys.size() ? narrowed(all[first], keys[k], &worth.of)
+                                        : in_one_pass(all[first], k == keys.size(), &worth.of);
+      if (!some) continue;
       double before = 0;
       bool worthy = true;
-      for (size_t k = 0; k < wrong.size() && worthy; ++k) {
-        const size_t i = wrong[k];
+      for (size_t w = 0; w < wrong.size() && worthy; ++w) {
+        const size_t i = wrong[w];
         before += std::min(tester.nothing_at(i), first_alone(first, i));
         worth.left += tester.of(worth.of.rules, i).total;
         worthy = worth.left <= kWorthSome * before + (as_good ? kAlready : 0);

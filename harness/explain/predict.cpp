@@ -81,13 +81,15 @@ bool plain_before_merge(const Rules& r) {
   static const Rules kRight;
   const bool hooks = r.world || r.query_of || r.query_at_place || r.kv_head_of || r.kv_request_of || r.sees ||
                      r.edit_terms || r.edit_q || r.score || r.sink || r.slope || r.distance || r.o_kept ||
-                     r.l_kept || r.rescaled_twice || r.kept_dims || r.exp_of || r.exponent_of || r.p_of;
+                     r.l_kept || r.rescaled_twice || r.kept_dims || r.exp_of || r.exponent_of || r.p_of ||
+                     r.edit_scores || r.in_maximum;
   const auto same = [&](auto... of) { return ((r.*of == kRight.*of) && ...); };
   return !hooks &&
          same(&Rules::values_from_k, &Rules::edit_per_key, &Rules::sink_per_split, &Rules::sink_raw,
               &Rules::sink_unshifted, &Rules::sink_exponent, &Rules::exponent_factor,
               &Rules::rescale_exponent, &Rules::round_clamp, &Rules::first_maximum, &Rules::stale_maximum,
-              &Rules::maximum_stays, &Rules::skip_below, &Rules::maximum_lanes, &Rules::maximum_per_tile) &&
+              &Rules::maximum_stays, &Rules::skip_below, &Rules::maximum_lanes, &Rules::maximum_per_tile,
+              &Rules::lazy_below) &&
          same(&Rules::sum_factor, &Rules::sum_offset, &Rules::sum_offset_of_parts, &Rules::sum_offset_in_lse,
               &Rules::divide, &Rules::accumulator_format, &Rules::sum_format, &Rules::sum_per_key,
               &Rules::sum_of_tile, &Rules::p_step, &Rules::p_mantissa, &Rules::score_format,
@@ -237,8 +239,17 @@ std::vector<Predictor::Scored> Predictor::score_all(const Rules& rules, Scene& s
     const bool as_before = cut.whole_tiles() && !scored.empty() && scored.back().tile == s.tile;
     s.part = as_before ? scored.back().part : cut.of(term.position);
     s.state = as_before ? scored.back().state : cut.state(term.position);
+    if (rules.in_maximum) s.in_maximum = rules.in_maximum(scene, term.position);
     scored.push_back(s);
   }
+  if (rules.edit_scores) {
+    std::vector<double> scores;
+    for (const Scored& s : scored) scores.push_back(s.x);
+    rules.edit_scores(scene, scores);
+    for (size_t i = 0; i < scored.size(); ++i) scored[i].x = scores[i];
+  }
+  if (rules.in_maximum && std::none_of(scored.begin(), scored.end(), [](auto& s) { return s.in_maximum; }))
+    for (Scored& s : scored) s.in_maximum = true;
   const auto before = [&](const Scored& l, const Scored& r) {
     if (l.part != r.part) return l.part < r.part;
     if (l.state != r.state) return l.state < r.state;
@@ -297,6 +308,19 @@ Predictor::Summed Predictor::sums(const Rules& rules, Scene& scene, const Cell& 
   return sums_.emplace(std::move(key), std::move(out)).first->second;
 }
 
+// Weights of one pass over the sum of the other: what the maxima are relative to cancels out.
+Prediction Predictor::one_pass_of_two(const Rules& rules, const Cell& asked) {
+  Rules wrong = rules, right_ones = right();
+  wrong.passes = Passes::kBoth;
+  wrong.unrounded = right_ones.unrounded = true;
+  Prediction of_output = predict(wrong, asked), of_sum = predict(right_ones, asked);
+  if (rules.passes == Passes::kSum) std::swap(of_output, of_sum);
+  const double factor = of_output.lse == -kInf ? 0 : std::exp(of_output.lse - of_sum.lse);
+  for (double& x : of_output.o) x = round_fast(problem_.o_format, x * factor);
+  of_output.lse = of_sum.lse;
+  return of_output;
+}
+
 Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
   // A hook that asks for the right rules means those of a right kernel, whatever is proposed on top of.
   struct Aside {
@@ -305,6 +329,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
     ~Aside() { at = held; }
   } const aside{base_, base_};
   base_ = nullptr;
+  if (rules.passes != Passes::kBoth) return one_pass_of_two(rules, asked);
   if (rules.world) {
     Rules inside = rules;
     inside.world = nullptr;
@@ -402,6 +427,7 @@ Prediction Predictor::predict(const Rules& rules, const Cell& asked) {
     out.lse_noise = rules.weight_noise * std::sqrt(all);
   }
   if (rules.finish) rules.finish(scene, out.o, out.lse);
+  if (rules.unrounded) return out;
   for (double& x : out.o)
     x = rules.truncate_output ? truncate_to(problem_.o_format, x) : round_fast(problem_.o_format, x);
   return out;

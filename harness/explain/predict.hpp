@@ -65,6 +65,7 @@ class Predictor {
     const double* v;  // nullptr: zeros
     int32_t tile, part, state;
     double exponent = 1;  // factor of its weight's exponent
+    bool in_maximum = true;
   };
   struct Summed {
     std::vector<SplitPart> parts;
@@ -83,6 +84,7 @@ class Predictor {
   double dot(const Rules&, const Scene&, const Query&, Dots&, const Term&);
   const std::vector<int32_t>& seen_by(const Cell&);  // keys of its request that a row sees
   std::vector<Scored> score_all(const Rules&, Scene&, const Cell& asked);
+  Prediction one_pass_of_two(const Rules&, const Cell& asked);
   Summed sums(const Rules&, Scene&, const Cell& asked, double sink);
   static int32_t count_updates(const assay_arithmetic&, const std::vector<Scored>&, size_t begin, size_t end,
                                double maximum);

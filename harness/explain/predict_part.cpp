@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 constexpr double kLn2 = std::numbers::ln2;
-constexpr double kLeastWeight = 0x1p-150;  // half the least number of fp32
+constexpr double kLeastWeight = 0x1p-150;    // half the least number of fp32
+constexpr double kMostArgument = 88.722839;  // of an exponential that fp32 holds
 
 }  // namespace
 
@@ -57,11 +58,12 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     double largest = kNoScore;
     bool poisoned = false;
     for (; next < end && keys[next].tile == keys[i].tile; ++next) {
+      poisoned |= std::isnan(keys[next].x);
+      if (!keys[next].in_maximum) continue;
       if (rules.maximum_lanes == 0 || a.tile_keys == 0 ||
           keys[next].term.position % a.tile_keys < rules.maximum_lanes ||
           keys[i].term.position % a.tile_keys >= rules.maximum_lanes)
         largest = std::max(largest, keys[next].x);  // ignores NaN, as max of hardware does
-      poisoned |= std::isnan(keys[next].x);
     }
     if (poisoned) largest = std::numeric_limits<double>::quiet_NaN();
     if (poisoned && rules.nan_hides && maximum == kNoScore) {
@@ -80,6 +82,12 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
     if (rules.maximum_per_tile && largest != kNoScore) maximum = moved = largest;
     if (rules.maximum_stays && maximum != kNoScore) moved = maximum;
     if (maximum != kNoScore && moved - maximum <= a.rescale_lag_log2 * kLn2) moved = maximum;
+    if (maximum != kNoScore && moved > maximum && moved - maximum <= rules.lazy_below) {
+      const double down = std::exp(maximum - moved);
+      if (rules.lazy_sum_rescaled) sum *= down;
+      for (size_t d = 0; d < acc.size() && rules.lazy_output_rescaled; ++d) acc[d] *= down;
+      moved = maximum;
+    }
     if (moved != maximum) {
       const double down = rules.rescale_exponent * rules.exponent_factor * (maximum - moved);
       const double rescale = maximum == kNoScore                    ? 0
@@ -110,6 +118,7 @@ SplitPart Predictor::run_part(const Rules& rules, const std::vector<Scored>& key
       const double relative_to = rules.stale_maximum && before != kNoScore ? before : maximum;
       const double argument = rules.exponent_factor * keys[j].exponent * (keys[j].x - relative_to);
       p[j - i] = offset * (rules.exp_of ? rules.exp_of(argument) : std::exp(argument));
+      if (rules.in_maximum && argument > kMostArgument) p[j - i] = std::numeric_limits<double>::infinity();
       // Far below a first maximum that is none of the scores nothing is left of a weight in fp32.
       if (rules.first_maximum != kNoScore && p[j - i] < kLeastWeight) p[j - i] = 0;
       tile_largest = std::max(tile_largest, p[j - i]);

@@ -21,8 +21,15 @@ double round_weight(const assay_arithmetic& a, double p, double tile_largest, do
       if (step == 0) return 0;
       return (a.p_truncated ? std::floor(p / step) : std::nearbyint(p / step)) * step;
     }
-    default:
+    default: {
+      const FormatInfo& info = format_info(a.p_format);
+      // A right kernel keeps to the range; one that does not has a mistake, which says where it clamps.
+      if (std::isinf(clamp) && p > info.max_finite && std::isfinite(p)) {
+        const double step = std::ldexp(1.0, std::ilogb(p) - info.mantissa_bits);
+        return (a.p_truncated ? std::floor(p / step) : std::nearbyint(p / step)) * step;
+      }
       return a.p_truncated ? truncate_to(a.p_format, p) : round_fast(a.p_format, p);
+    }
   }
 }
 

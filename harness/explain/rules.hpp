@@ -115,6 +115,10 @@ struct MaximumMove {
   int32_t tile;        // of the part, in the order of its visit
 };
 
+// Of two passes over the keys that do not agree, the one that follows the rules: that of the weights of the
+// output, or that of the maximum and the row sum, of which the LSE is made. The other one is right.
+enum class Passes { kBoth, kOutput, kSum };
+
 struct Rules {
   assay_arithmetic arithmetic{};  // the declared one, or a changed copy
   Cut cut;
@@ -135,6 +139,9 @@ struct Rules {
   int32_t values_from_k = -1;  // V is this dimension and the next ones of K's row; -1: V
   bool edit_per_key = false;   // K itself is scaled per key (Term::k_factor) and rounded again
   std::function<double(const Scene&, const Term&, const ScoreParts&)> score;
+  std::function<void(const Scene&, std::vector<double>&)> edit_scores;  // of all keys that the row takes
+  Passes passes = Passes::kBoth;
+  bool unrounded = false;  // O is left as it is before it is stored
   std::function<double(const Scene&, double sink)> sink;
   std::function<double(const Scene&, double slope)> slope;
   // ALiBi's distance of a key at the row's position or before it.
@@ -159,6 +166,11 @@ struct Rules {
   // ... or is it applied a second time, to both, or to one of them?
   std::function<bool(const MaximumMove&)> rescaled_twice;
   bool twice_o = true, twice_l = true;
+  // Rises of no more than this, in natural units, leave the maximum where it is; of the sums that keep their
+  // scale with it these are rescaled all the same.
+  double lazy_below = 0;
+  bool lazy_sum_rescaled = false, lazy_output_rescaled = false;
+  std::function<bool(const Scene&, int32_t position)> in_maximum;  // keys that join it; none does: all
   // Tiles whose largest score is so far below the running maximum are skipped.
   double skip_below = std::numeric_limits<double>::infinity();
   bool stale_maximum = false;  // weights of a tile are relative to the maximum before it

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "harness/explain/narrow.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -72,7 +73,9 @@ struct Words {
 void keep_asked(Hypotheses& all, const Choice& choice) {
   // In some keys alone one is the other (narrowed).
   const auto becomes = [&](std::string_view cause) {
-    return cause == "mask.causal_ignored" && choice.only.contains("mask.causal_long");
+    const bool given = choice.only.contains(cause);
+    return !given &&
+           (choice.only.contains(name_in_some_keys(cause)) || becomes_in_one_pass(cause, choice.only));
   };
   std::erase_if(all, [&](const Hypothesis& h) {
     return (!choice.only.empty() && !choice.only.contains(h.cause) && !becomes(h.cause)) ||

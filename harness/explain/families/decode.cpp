@@ -6,6 +6,7 @@
 #include <cstring>
 #include <set>
 
+#include "harness/explain/families/decode_some.hpp"
 #include "harness/explain/families/read_orders.hpp"
 #include "harness/explain/families/sister_format.hpp"
 #include "harness/explain/hypothesis.hpp"
@@ -421,6 +422,7 @@ void operands_confused(const Clues& clues, Hypotheses& out) {
 }  // namespace
 
 void decode_family(const Clues& clues, Hypotheses& out) {
+  decode_some(clues, out);
   formats(clues, out);
   layouts(clues, out);
   orders(clues, out);

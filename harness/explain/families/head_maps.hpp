@@ -107,6 +107,15 @@ inline std::vector<HeadMap> query_head_maps(const Problem& p) {
         {"eight heads of every group", 0, [g](int32_t h) { return h / g * g + std::min(h % g, 7); }},
     };
     maps.insert(maps.end(), more.begin(), more.end());
+    // A group that is worked on so many heads at a time: each pack has the first one's, or the one before's.
+    for (const int32_t pack : {2, 4, 8, 16, 32}) {
+      if (pack >= g) break;
+      maps.push_back({"the group's number modulo " + std::to_string(pack), 0.05,
+                      [g, pack](int32_t h) { return h / g * g + h % g % pack; }});
+      if (2 * pack < g)
+        maps.push_back({"the head " + std::to_string(pack) + " before it in the group", 0.1,
+                        [g, pack](int32_t h) { return h % g >= pack ? h - pack : h; }});
+    }
   }
   if (kv > 1) {
     const std::vector<HeadMap> more = {

@@ -172,6 +172,22 @@ void rows(const Clues& clues, Hypotheses& out) {
                         start += (int64_t{p.requests[r].q_len} + grain - 1) / grain * grain;
                       return at_packed(first, start + c.row, c);
                     }});
+  // Where a request's rows begin, cut or raised to a multiple.
+  for (const int32_t grain : {2, 4, 8, 16, 32, 64, 128})
+    for (const bool up : {false, true})
+      maps.push_back(
+          {fmt::format("requests start at a multiple of {} rows, rounded {}", grain, up ? "up" : "down"),
+           0.2 + 0.05 * up, [&first, grain, up](const Cell& c) {
+             const int64_t from = (first[c.request] + (up ? grain - 1 : 0)) / grain * grain;
+             return at_packed(first, from + c.row, c);
+           }});
+  // The request's number itself is wrong.
+  for (const IndexMap& map : request_maps(p))
+    maps.push_back(
+        {"rows from the start of " + map.name, 0.2 + map.cost, [&first, of = map.of](const Cell& c) {
+           const int64_t at = int64_t{first[of(c.request)]} + c.row;
+           return at_packed(first, std::min<int64_t>(at, first.back() - 1), c);
+         }});
   maps.push_back({"start of the next request", 0.2, [&first](const Cell& c) {
                     const int32_t from = first[c.request + 1];
                     return from + c.row < first.back() ? at_packed(first, from + c.row, c) : c;

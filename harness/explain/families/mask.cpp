@@ -2,7 +2,10 @@
 // Hypotheses about which keys a row sees: windows, causality, chunks, trees. Each is the mask rule of
 // reference/README.md with one number or one condition changed.
 #include <algorithm>
+#include <bit>
 
+#include "harness/explain/families/head_maps.hpp"
+#include "harness/explain/families/judged_tiles.hpp"
 #include "harness/explain/families/mask_rule.hpp"
 #include "harness/explain/families/row_block.hpp"
 #include "harness/explain/hypothesis.hpp"
@@ -211,6 +214,7 @@ void mask_family(const Clues& clues, Hypotheses& out) {
   Proposer add(clues, out);
   windows(clues, add);
   bases(clues, add);
+  judged_tiles(clues, out);
   const MaskRule right = add.rule;
   MaskRule m = right;
   if (!p.first_key.empty())
@@ -248,6 +252,34 @@ void mask_family(const Clues& clues, Hypotheses& out) {
       m.chunk_shift = shift;
       add("mask.chunk_shifted", fmt::format("chunks begin {} keys off", shift), m,
           shift * shift == 1 ? 0 : 0.3);
+    }
+    // Bits that stand for a division where the size is a power of two.
+    if ((p.chunk & (p.chunk - 1)) != 0) {
+      const MaskRule open = [right] {
+        MaskRule rule = right;
+        rule.chunk = 0;
+        return rule;
+      }();
+      const auto by_bits = [&](std::string text, std::function<int64_t(int64_t, int32_t chunk)> of) {
+        Hypothesis h = propose(clues, "mask.chunk_size", std::move(text), 0.15);
+        h.rules.sees = [open, of](const Scene& s, int32_t j) {
+          const Problem& q = s.problem;
+          const int64_t first = q.first_key.empty() ? 0 : q.first_key[s.cell.request];
+          return open.sees(s, j) && j <= s.position &&
+                 of(j + first, q.chunk) == of(s.position + first, q.chunk);
+        };
+        add.raw(std::move(h));
+      };
+      by_bits("chunk of the bits that its size less one lacks",
+              [](int64_t at, int32_t chunk) { return at & ~static_cast<int64_t>(chunk - 1); });
+      by_bits("chunk of the bits that its size has, and those above",
+              [](int64_t at, int32_t chunk) { return at & -static_cast<int64_t>(chunk); });
+      by_bits("chunks of the power of two below their size", [](int64_t at, int32_t chunk) {
+        return at / static_cast<int64_t>(std::bit_floor(static_cast<uint32_t>(chunk)));
+      });
+      by_bits("chunks of the power of two above their size", [](int64_t at, int32_t chunk) {
+        return at / static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(chunk)));
+      });
     }
     m = right;
     m.chunk_from_first_row = true;
@@ -322,6 +354,20 @@ void mask_family(const Clues& clues, Hypotheses& out) {
     m = right;
     m.tree_of_first = true;
     add("mask.tree_shifted", "matrix of the first request read by all", m, 0.1);
+    // Its first entry stands in 64 bits, and the table is read in words of 32: every other one is a low half.
+    m = right;
+    m.tree_begin = [](const Problem& problem, int32_t r) {
+      const int64_t entry = problem.tree_indptr()[r / 2];
+      return r % 2 == 0 ? entry & 0xffffffff : entry >> 32;
+    };
+    add("mask.tree_shifted", "table of first entries read in words of 32 bits", m, 0.15);
+    for (const IndexMap& map : request_maps(p)) {
+      m.tree_begin = [of = map.of](const Problem& problem, int32_t r) {
+        return problem.tree_indptr()[of(r)];
+      };
+      add("mask.tree_shifted", "matrix of " + map.name, m, 0.15 + map.cost);
+    }
+    m.tree_begin = nullptr;
     const auto begins = [&](const char* words, std::function<int64_t(const Problem&, int32_t)> of) {
       m = right;
       m.tree_begin = std::move(of);

@@ -322,25 +322,42 @@ void empties(const Clues& clues, Merges& add) {
         });
   }
   // Blocks of rows one after the other, each row in its place of the block; the KV heads and requests before.
-  std::vector<std::pair<std::string, Before>> walks = orders;
-  for (const UnitsOfBlock& block : blocks_of_units(p))
-    walks.emplace_back("the block of " + block.words() + " before", [&p, block](Cell& c) {
-      const int32_t own = block.number(p, c), place = own % block.size;
-      if (own >= block.size) return c = block.at(p, c, own - block.size), true;
-      const int32_t step = block.packed ? p.group() : 1;
-      for (;;) {
-        c.head -= step;
-        if (c.head < 0) {
-          if (--c.request < 0) return false;
-          c.head += p.heads_q;
-        }
-        const int32_t rows = block.count(p, c);
-        if (rows <= place || p.requests[c.request].kv_len == 0) continue;
-        return c = block.at(p, c, (rows - 1 - place) / block.size * block.size + place), true;
-      }
-    });
+  struct Walk {
+    std::string words;
+    Before before;
+    std::function<std::vector<Cell>(const Cell&)> shared = {};
+  };
+  std::vector<Walk> walks;
+  for (const auto& [name, before] : orders) walks.push_back({name, before});
+  for (const UnitsOfBlock& block : blocks_of_units(p)) {
+    const auto shared = [&p, block](const Cell& c) {
+      std::vector<Cell> cells;
+      const int32_t first = block.number(p, c) / block.size * block.size;
+      for (int32_t n = first; n < std::min(first + block.size, block.count(p, c)); ++n)
+        cells.push_back(block.at(p, c, n));
+      return cells;
+    };
+    walks.push_back({"the block of " + block.words() + " before",
+                     [&p, block](Cell& c) {
+                       const int32_t own = block.number(p, c), place = own % block.size;
+                       if (own >= block.size) return c = block.at(p, c, own - block.size), true;
+                       const int32_t step = block.packed ? p.group() : 1;
+                       for (;;) {
+                         c.head -= step;
+                         if (c.head < 0) {
+                           if (--c.request < 0) return false;
+                           c.head += p.heads_q;
+                         }
+                         const int32_t rows = block.count(p, c);
+                         if (rows <= place || p.requests[c.request].kv_len == 0) continue;
+                         return c = block.at(p, c, (rows - 1 - place) / block.size * block.size + place),
+                                true;
+                       }
+                     },
+                     shared});
+  }
   // Slots that nobody has written yet hold zeros, or are taken for empty.
-  for (const auto& [name, before] : walks)
+  for (const auto& [name, before, shared] : walks)
     for (const bool zeros : {true, false}) {
       Hypothesis h = add.start(
           "merge.partial_stale",
@@ -348,14 +365,21 @@ void empties(const Clues& clues, Merges& add) {
           0.3 + 0.02 * !zeros);
       const Rules base = h.rules;
       const auto most = static_cast<size_t>(PartsOf(base, KeyRange{0, p.max_kv_len()}).count());
-      h.rules.edit_parts = [predictor, before = before, base, most, zeros](const Scene& s,
-                                                                           std::vector<SplitPart>& parts) {
+      h.rules.edit_parts = [predictor, before = before, shared_with = shared, base, most, zeros](
+                               const Scene& s, std::vector<SplitPart>& parts) {
         // Where short requests have fewer parts the merge takes as many as the longest has.
         while (zeros && parts.size() < most)
           parts.push_back({std::vector<double>(s.problem.head_dim_v, 0.0), -kInf, 0});
         std::vector<char> missing(parts.size(), 0);
-        size_t left = 0;
-        for (size_t i = 0; i < parts.size(); ++i) left += missing[i] = parts[i].lse == -kInf;
+        for (size_t i = 0; i < parts.size(); ++i) missing[i] = parts[i].lse == -kInf;
+        // A part that another row of the block has keys of is written for all of them.
+        for (const Cell& other : shared_with ? shared_with(s.cell) : std::vector<Cell>{}) {
+          if (other == s.cell) continue;
+          const std::vector<SplitPart> theirs = parts_of(*predictor, base, other);
+          for (size_t i = 0; i < missing.size() && i < theirs.size(); ++i)
+            missing[i] = missing[i] && theirs[i].lse == -kInf;
+        }
+        auto left = static_cast<size_t>(std::count(missing.begin(), missing.end(), 1));
         Cell c = s.cell;
         for (int steps = 0; left > 0 && steps < 64 && before(c); ++steps) {
           const std::vector<SplitPart> old = parts_of(*predictor, base, c);

@@ -325,6 +325,21 @@ void page_family(const Clues& clues, Hypotheses& out) {
                        [pages_of, size, inner = row_of(other)](Scene& s, int32_t page, int32_t slot) {
                          return page == pages_of(s) - 1 ? inner(s, page, slot) : page * size + slot;
                        }));
+      // The entry behind the request's last one, in place of its last page, where that is partly filled or
+      // not.
+      for (const bool partly : {true, false})
+        for (const bool first_page : {true, false})
+          add("page.of_other_request",
+              fmt::format("last{} page from the {} of the {} request", partly ? ", partly filled" : "",
+                          first_page ? "first" : "last", name),
+              0.45 + 0.02 * !partly,
+              read_through(size, Side::kBoth,
+                           [=, other = other, inner = row_of(other)](Scene& s, int32_t page, int32_t slot) {
+                             const int32_t n = pages_of(s), r = other(s.cell.request);
+                             const bool hit = n > 1 && page == n - 1 && (!partly || s.kv_len % size != 0);
+                             const int32_t last = (s.problem.requests[r].kv_len - 1) / size;
+                             return hit ? inner(s, first_page ? 0 : last, slot) : page * size + slot;
+                           }));
       // The beginning (a prefix taken for shared) or the rest of the row, as far as the other one goes.
       for (int32_t from : {1, 2, 4})
         for (bool rest : {false, true})

@@ -86,11 +86,14 @@ void precision_family(const Clues& clues, Hypotheses& out) {
       });
   }
   add("precision.p_coarse", "P in int8, 1/127", 0.2, [](Rules& r) { r.arithmetic.p_format = ASSAY_INT8; });
-  add("precision.p_truncated", "P rounded towards zero", 0, [](Rules& r) {
-    r.arithmetic.p_truncated = !r.arithmetic.p_truncated;
-    if (r.arithmetic.p_format == ASSAY_FP32 || r.arithmetic.p_format == ASSAY_FORMAT_NONE)
-      r.arithmetic.p_format = ASSAY_BF16;
-  });
+  // Where no order is declared the format of P may be all the same.
+  in_tiles("precision.p_truncated", "P rounded towards zero", 0,
+           [of = clues.evidence.declared.p_format](Rules& r) {
+             int32_t& format = r.arithmetic.p_format;
+             r.arithmetic.p_truncated = !r.arithmetic.p_truncated;
+             if (format == ASSAY_FP32 || format == ASSAY_FORMAT_NONE)
+               format = of == ASSAY_FP16 ? ASSAY_FP16 : ASSAY_BF16;
+           });
   add("precision.row_sum_from_rounded_p",
       a.row_sum_from_rounded_p ? "row sum of exact weights" : "row sum of rounded weights", 0.05,
       [](Rules& r) { r.arithmetic.row_sum_from_rounded_p = !r.arithmetic.row_sum_from_rounded_p; });

@@ -41,6 +41,21 @@ std::vector<RowPlace> row_places(const Problem& p) {
                         return s.problem.requests[s.cell.request].context_len() +
                                (s.cell.row * g + s.cell.head % g) % n;
                       }});
+  // A row and a head in one number.
+  for (const int32_t sign : {1, -1}) {
+    const char* how = sign > 0 ? "and" : "less";
+    if (p.group() > 1)
+      places.push_back(
+          {fmt::format("the row's position {} the head's number in its group", how),
+           [sign](const Scene& s) { return s.position + sign * (s.cell.head % s.problem.group()); }});
+    if (p.heads_kv > 1)
+      places.push_back(
+          {fmt::format("the row's position {} the KV head's number", how),
+           [sign](const Scene& s) { return s.position + sign * (s.cell.head / s.problem.group()); }});
+    if (p.requests.size() > 1)
+      places.push_back({fmt::format("the row's position {} the request's number", how),
+                        [sign](const Scene& s) { return s.position + sign * s.cell.request; }});
+  }
   for (int32_t size = 1; size <= 2 * p.group() && p.group() > 1; ++size) {
     if (size == p.group()) continue;
     places.push_back(

@@ -35,7 +35,8 @@ struct Shift {
   int32_t run = 1;          // one token for so many, the first
   bool run_last = false;    // ... or the last, as far as there are keys
   IndexOrder axes = IndexOrder::kGiven;
-  std::function<int32_t(int32_t)> request_of = {}, head_of = {};  // of a request; of a query head
+  std::function<int32_t(int32_t)> request_of = {}, head_of = {};         // of a request; of a query head
+  std::function<int32_t(const Scene&, int32_t position)> token_of = {};  // in its place, by the row too
 };
 
 double kv_scale(const Scales& s, KvStore& keys, const KeyPlace& k, const Shift& by, int32_t query_head,
@@ -134,8 +135,11 @@ void add_kv(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
       const Scales &own = low ? own_low : own_nan, &other = low ? other_low : other_nan;
       if (wrong.where && !wrong.where(s, position)) return 1.0;
       const KeyPlace k{s.cell.request, s.kv_head, position};
+      KeyPlace from = k;
+      if (wrong.by.token_of)
+        from.position = std::clamp(wrong.by.token_of(s, position), 0, std::max(0, s.kv_len - 1));
       const double right = kv_scale(own, s.keys, k, {}, s.cell.head, d),
-                   read = kv_scale(other, s.keys, k, wrong.by, s.cell.head, d);
+                   read = kv_scale(other, s.keys, from, wrong.by, s.cell.head, d);
       if (wrong.rounded != ASSAY_FORMAT_NONE) return round_step(wrong.rounded, read) / right;
       if (wrong.made) return wrong.made(read) / right;
       return std::pow(read, wrong.power) / right;
@@ -286,6 +290,28 @@ void kv_scales(const Clues& clues, Hypotheses& out, Side side) {
         }
       }
     add(other, "scale of token 0", 0.1, moved([](Shift& by) { by.token_zero = true; }));
+    // Indexed by what else is at hand: the row, or the key counted from elsewhere.
+    using Token = int32_t (*)(const Scene&, int32_t);
+    const std::pair<const char*, Token> tokens[] = {
+        {"the row's number in the request", [](const Scene& s, int32_t) { return s.cell.row; }},
+        {"the row's own position", [](const Scene& s, int32_t) { return s.position; }},
+        {"the last key", [](const Scene& s, int32_t) { return s.kv_len - 1; }},
+        {"the key's distance to the row", [](const Scene& s, int32_t j) { return std::abs(s.position - j); }},
+        {"the key as far from the end", [](const Scene& s, int32_t j) { return s.kv_len - 1 - j; }},
+        {"the key as far behind the context",
+         [](const Scene& s, int32_t j) { return j + s.problem.requests[s.cell.request].context_len(); }},
+        {"the key counted from the first new token",
+         [](const Scene& s, int32_t j) { return j - s.problem.requests[s.cell.request].context_len(); }},
+        {"the head's number", [](const Scene& s, int32_t) { return s.cell.head; }},
+        {"the request's number", [](const Scene& s, int32_t) { return s.cell.request; }},
+    };
+    for (const auto& [name, of] : tokens)
+      add(other, fmt::format("scale of the token of {}", name), 0.15,
+          moved([of = of](Shift& by) { by.token_of = of; }));
+    for (const int32_t tile : {8, 16, 32, 64, 128})
+      if (tile < p.max_kv_len())
+        add(other, fmt::format("scale of the token of the key's number modulo {}", tile), 0.2,
+            moved([tile](Shift& by) { by.token_of = [tile](const Scene&, int32_t j) { return j % tile; }; }));
     for (const int32_t run : {2, 4, 8, 16, 32, 64})
       if (run < p.max_kv_len() && !(paged && run == p.page_size))
         add(other, fmt::format("scale of the first of {} tokens for all of them", run), 0.15,
@@ -316,6 +342,20 @@ void channels(const Clues& clues, Hypotheses& out) {
         {"scales of channels in reverse", [n](int32_t d) { return n - 1 - d; }}};
     for (int32_t step : {1, -1, 2, -2})
       maps.emplace_back(fmt::format("scale of channel {:+}", step), [step](int32_t d) { return d + step; });
+    if (n % 2 == 0) {
+      maps.emplace_back("scale of the channel half the dimensions further on, round",
+                        [n](int32_t d) { return (d + n / 2) % n; });
+      maps.emplace_back("scales of halves laid in turn", [n](int32_t d) { return d % 2 * (n / 2) + d / 2; });
+      maps.emplace_back("scales in turn laid in halves",
+                        [n](int32_t d) { return d % (n / 2) * 2 + d / (n / 2); });
+    }
+    for (int32_t step = 4; step < n; step *= 2)
+      for (const int32_t sign : {1, -1})
+        maps.emplace_back(fmt::format("scale of channel {:+}", sign * step),
+                          [step, sign](int32_t d) { return d + sign * step; });
+    for (int32_t bit = 2; bit < n; bit *= 2)
+      maps.emplace_back(fmt::format("scales of channels exchanged by {}", bit),
+                        [n, bit](int32_t d) { return (d ^ bit) < n ? d ^ bit : d; });
     for (int32_t width : {2, 4, 8, 16, 32, 64, 128}) {
       maps.emplace_back(fmt::format("one scale for {} channels, the first one's", width),
                         [width](int32_t d) { return d / width * width; });

@@ -141,13 +141,20 @@ void ranges(const Clues& clues, Hypotheses& out) {
       break;
     }
   }
+  // Scores of which nothing is left beside a maximum of 0 say what the zeros come from.
+  const auto far_below = [&](const Sample& s) {
+    const std::vector<double> scores = clues.predictor.weights(s.cell).scores;
+    return std::all_of(scores.begin(), scores.end(), [](double x) { return x < kLeastSentinel; });
+  };
+  const bool underflow = !clues.bad.empty() && std::all_of(clues.bad.begin(), clues.bad.end(), far_below);
   std::vector<int32_t> grains = clues.tile_sizes;
   grains.push_back(0);
   const std::vector<RowBlock> blocks =
       clues.problem().max_q_len() > 1 ? row_blocks(clues.problem()) : std::vector<RowBlock>{};
   for (double sentinel : values) {
-    Hypothesis h = propose(clues, "softmax.finite_sentinel",
-                           fmt::format("running maximum starts at {:g}", sentinel), 0.3);
+    Hypothesis h =
+        propose(clues, "softmax.finite_sentinel", fmt::format("running maximum starts at {:g}", sentinel),
+                underflow && sentinel == 0 ? 0 : 0.3);
     h.rules.first_maximum = sentinel;
     out.push_back(h);
     if (sentinel >= kLeastSentinel) {  // all weights may underflow, and nothing is divided by nothing
@@ -244,7 +251,10 @@ void lse_family(const Clues& clues, Hypotheses& out) {
   add("lse.ignores_max", "logarithm of the row sum alone", 0,
       [](const Scene&, const LseParts& l) { return std::log(l.sum); });
   // Of several parts it is the largest LSE of them, which has a name of its own.
-  add("lse.ignores_sum", "the maximum alone", 0.2 + 0.05 * (clues.evidence.declared.splits > 1),
+  const Rules right = clues.predictor.right();
+  const bool parts = clues.evidence.declared.splits > 1 || right.arithmetic.splits > 1 ||
+                     right.arithmetic.split_keys > 0 || right.cut.states_merge;
+  add("lse.ignores_sum", "the maximum alone", 0.2 + 0.4 * parts,
       [](const Scene&, const LseParts& l) { return l.maximum; });
   if (p.sinks)
     add("lse.ignores_sink", "LSE of the keys", 0,

@@ -265,6 +265,83 @@ void leftovers(const Clues& clues, Merges& add) {
     }
 }
 
+// What was never cleared since the kernel began: every piece of work goes on from the one before it, over
+// rows, heads and requests.
+using Step = std::function<bool(Cell&)>;
+std::vector<std::pair<std::string, Step>> walks_of_work(const Problem& p) {
+  // The request before that has a row in this place, from its last head on.
+  const auto request_before = [&p](Cell& c, int32_t block) {
+    const int32_t place = block > 0 ? c.row % block : c.row;
+    while (--c.request >= 0) {
+      const Request& r = p.requests[c.request];
+      if (r.q_len <= place || r.kv_len == 0) continue;
+      c.row = block > 0 ? (r.q_len - 1 - place) / block * block + place : place;
+      return true;
+    }
+    return false;
+  };
+  const auto heads = [&p, request_before](int32_t step) {
+    return [&p, request_before, step](Cell& c) {
+      if (c.head >= step) return c.head -= step, true;
+      c.head += p.heads_q - step;
+      return request_before(c, 0);
+    };
+  };
+  std::vector<std::pair<std::string, Step>> walks = {{"the head or request before", heads(1)}};
+  if (p.group() > 1 && p.heads_kv > 1) walks.emplace_back("the KV head or request before", heads(p.group()));
+  walks.emplace_back("the row, head or request before", [&p](Cell& c) {
+    if (--c.row >= 0) return true;
+    if (--c.head < 0) {
+      c.head = p.heads_q - 1;
+      do
+        if (--c.request < 0) return false;
+      while (p.requests[c.request].q_len == 0 || p.requests[c.request].kv_len == 0);
+    }
+    c.row = p.requests[c.request].q_len - 1;
+    return true;
+  });
+  for (const int32_t size : {8, 16, 32, 64})
+    if (size < p.max_q_len())
+      walks.emplace_back(fmt::format("the block of {} rows, the head or request before", size),
+                         [&p, request_before, size](Cell& c) {
+                           if (c.row >= size) return c.row -= size, true;
+                           const int32_t rows = p.requests[c.request].q_len;
+                           c.row = (rows - 1 - c.row) / size * size + c.row;
+                           if (--c.head >= 0) return true;
+                           c.head = p.heads_q - 1;
+                           return request_before(c, size);
+                         });
+  return walks;
+}
+
+void never_cleared(const Clues& clues, Merges& add) {
+  constexpr size_t kWorkBefore = 24;  // pieces: what is older is scaled away, or is too much to repeat
+  Predictor* predictor = &clues.predictor;
+  const std::pair<int, const char*> kept[] = {
+      {1, "the output"}, {2, "the row sum"}, {3, "output and row sum"}, {7, "output, row sum and maximum"}};
+  for (const auto& [keep, what] : kept)
+    for (const auto& [name, before] : walks_of_work(clues.problem())) {
+      Hypothesis h = add.start("softmax.not_cleared",
+                               fmt::format("every part begins with {} of the part before, and the first part "
+                                           "with that of {}, from the first one on",
+                                           what, name),
+                               0.4);
+      Rules base = h.rules;
+      base.one_part_too = h.rules.one_part_too = true;
+      h.rules.edit_parts = [=, keep = keep, before = before](const Scene& s, Parts& parts) {
+        std::vector<Cell> work;
+        for (Cell c = s.cell; work.size() < kWorkBefore && before(c);) work.push_back(c);
+        State state;
+        for (auto c = work.rbegin(); c != work.rend(); ++c) {
+          Parts other = parts_of(*predictor, base, *c);
+          carry(other, keep, state);
+        }
+        carry(parts, keep, state);
+      };
+      add.push(std::move(h));
+    }
+}
+
 // The place of a part in a workspace that still holds another row's or head's.
 void workspaces(const Clues& clues, Merges& add) {
   const Problem& p = clues.problem();
@@ -337,6 +414,7 @@ void solved_merge_family(const Clues& clues, Hypotheses& out) {
     coarse_maxima(add);
     leftovers(clues, add);
     workspaces(clues, add);
+    if (tried == 1) never_cleared(clues, add);
     if (!clues.one_layout) numbers(fit, add);
   }
   if (!clues.one_layout && !clues.layouts.empty() && clues.evidence.declared.splits <= 1) {
@@ -344,6 +422,11 @@ void solved_merge_family(const Clues& clues, Hypotheses& out) {
     const Layout one{clues.tile_sizes.front(), 1, 0, {}, "", 0.05};
     Merges add(clues, out, one);
     leftovers(clues, add);
+    for (const int32_t tile : clues.tile_sizes) {
+      const Layout tiles{tile, 1, 0, {}, fmt::format(", tiles of {} keys", tile), 0.05};
+      Merges more(clues, out, tiles);
+      never_cleared(clues, more);
+    }
   }
 }
 

@@ -332,11 +332,38 @@ void rows(const Clues& clues, Addresses& add) {
       }
 }
 
+// Entries of all requests in one list: where a request's begin is worked out in place of read.
+void starts(const Clues& clues, Hypotheses& out) {
+  const Problem& p = clues.problem();
+  const int32_t size = p.page_size;
+  if (p.table != ASSAY_TABLE_CSR || p.requests.size() < 2) return;
+  const auto pages = [&p, size](int32_t r) { return (p.requests[r].kv_len + size - 1) / size; };
+  int32_t most = 0;
+  for (int32_t r = 0; r < static_cast<int32_t>(p.requests.size()); ++r) most = std::max(most, pages(r));
+  const std::pair<const char*, std::function<int64_t(int32_t)>> begins[] = {
+      {"its number times the first request's pages", [pages](int32_t r) { return int64_t{r} * pages(0); }},
+      {"its number times its own pages", [pages](int32_t r) { return int64_t{r} * pages(r); }},
+      {"its number times the pages of the longest request", [most](int32_t r) { return int64_t{r} * most; }},
+      {"its number times the pages of the request before",
+       [pages](int32_t r) { return r > 0 ? int64_t{r} * pages(r - 1) : 0; }},
+      {"its number", [](int32_t r) { return int64_t{r}; }},
+      {"the beginning", [](int32_t) { return int64_t{0}; }},
+  };
+  for (const auto& [name, of] : begins)
+    propose_edit(clues, out, "page.wrong", fmt::format("entries of a request taken to begin at {}", name),
+                 0.25, [of = of, size](Scene& s, std::vector<Term>& terms) {
+                   for (Term& t : terms)
+                     t.k_row = t.v_row = s.keys.through_table_of(0, of(s.keys.request()) + t.position / size,
+                                                                 t.position % size);
+                 });
+}
+
 }  // namespace
 
 void solved_page_family(const Clues& clues, Hypotheses& out) {
   if (too_large(clues, kLargestCell)) return;
   if (!op_of(clues.problem()).has_cache || clues.problem().page_size < 1) return;
+  starts(clues, out);
   Addresses add(clues, out);
   places(clues, add);
   rows(clues, add);

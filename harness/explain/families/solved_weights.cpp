@@ -10,8 +10,10 @@
 namespace assay {
 namespace {
 
-constexpr size_t kTilings = 10;  // ways in tiles that thresholds are looked for in
-constexpr double kNear = 0.97;   // of a threshold that was found, its exact value
+constexpr size_t kTilings = 10;       // ways in tiles that thresholds are looked for in
+constexpr size_t kWorst = 6;          // cells that tell whether numbers are enough
+constexpr double kNothingLeft = 0.2;  // misfit of such a cell
+constexpr double kNear = 0.97;        // of a threshold that was found, its exact value
 
 using Set = Fit::Set;
 
@@ -31,6 +33,15 @@ class Solver {
     set(h.rules);
     h.free = free;
     out_.push_back(std::move(h));
+  }
+  // Whether the worst cells are explained: what more numbers would fit is noise.
+  bool leaves_nothing(const std::function<void(Rules&)>& set) const {
+    Rules rules = clues_.predictor.right();
+    set(rules);
+    double left = 0;
+    for (size_t i = 0; i < std::min(kWorst, clues_.bad.size()); ++i)
+      left = std::max(left, misfit_at(clues_, clues_.bad[i], rules));
+    return left < kNothingLeft;
   }
   // A number in each way in tiles; `text` has a place for it. `stands`: it takes the place of what is beyond
   // it, so that every digit of it shows, not only on which side others lie.
@@ -172,6 +183,33 @@ void exponentials(Solver& add) {
                   0.4 + 0.15 * static_cast<double>(degree) + l.cost, static_cast<int32_t>(degree),
                   [&](Rules& r) { set(r, *found); });
         }
+    }
+  // One that spreads its error is not 1 at a power of two. In any order: what depends on the tiles is small.
+  for (const Way way : {Way{"the next lower", false}, Way{"the nearest", true}})
+    for (size_t degree : {1, 2, 3}) {
+      std::vector<double> start = {0, ln2, ln2 * ln2 / 2, ln2 * ln2 * ln2 / 6};
+      start.resize(degree + 1);
+      if (!way.nearest && degree == 1) start[1] = 1;
+      if (!way.nearest && degree == 2) start[1] = 0.66, start[2] = 0.34;
+      const auto set = [&](Rules& r, const std::vector<double>& c) {
+        const std::vector<double> rest(c.begin() + 1, c.end());
+        r.exp_of = [of = power(way.nearest, rest), one = power(way.nearest, {}), c0 = c[0]](double x) {
+          return of(x) + c0 * one(x);
+        };
+        r.exp_everywhere = true;
+      };
+      const auto found = add.fit().many(start, 1e-5, set);
+      if (!found) continue;
+      std::string words;
+      for (double c : *found) words += fmt::format(" {:.4g}", words.empty() ? 1 + c : c);
+      add.put(
+          "precision.exp",
+          fmt::format("weights by a polynomial of what is behind {} power of two, coefficients{}, the first "
+                      "of the power itself",
+                      way.words, words),
+          0.5 + 0.15 * static_cast<double>(degree), static_cast<int32_t>(degree) + 1,
+          [&](Rules& r) { set(r, *found); });
+      if (add.leaves_nothing([&](Rules& r) { set(r, *found); })) break;
     }
   for (const Layout& l : add.tilings()) {  // (1 + x / n)^n, wrong bases and the like
     const auto set = [&](Rules& r, const std::vector<double>& c) {
