@@ -24,13 +24,7 @@ class ExplainsTheClass : public ::testing::TestWithParam<FaultClass> {};
 
 TEST_P(ExplainsTheClass, ByItsNameAndForm) {
   const FaultClass& c = GetParam();
-  // The misbehaving backend knows no codes, trees, caps nor biases.
-  const std::string line(c.line);
-  const auto has = [&](const char* what) { return line.find(what) != std::string::npos; };
-  const bool plain = !has("kv=") && !has("tree") && !has("cap=") && !has("alibi");
-  const Explanation x = explain(
-      plain ? fabricated(line, kFake, c.make, c.declare)
-            : fabricated(line, ASSAY_BINARY_DIR "/libassay_cpu.so", c.make, c.declare, "paged_naive_cpu"));
+  const Explanation x = explain(fabricated(c.line, kFake, c.make, c.declare));
   const std::string text = explanation_text(x, make_problem(parse_scenario(c.line)), 5, false);
   EXPECT_EQ(first_cause(x), c.cause) << text;
   EXPECT_TRUE(sure(x.ranking)) << text;
@@ -109,53 +103,6 @@ const FaultClass kIndexes[] = {
          return c;
        });
      }},
-    {"scales", "another's", "ScaleOfVByTheRow",
-     "paged h=4/2 d=64 kv=int8:token_head batch=1q25_1q20s50 seed=136", "scale.v_of_other_token",
-     "the row's number in the request",
-     [](const Problem&, Rules& r) {
-       r.edit_terms = [](Scene& s, std::vector<Term>& terms) {
-         const auto scale = [&](int32_t token) {
-           return s.predictor->reader().v_scale_size(s.cell.request, token, s.kv_head);
-         };
-         for (Term& t : terms) t.v_factor = scale(s.cell.row) / scale(t.position);
-       };
-     }},
-    {"scales", "order", "ScalesOfKHalfADimensionOn",
-     "paged h=4/2 d=64 kv=fp8_e4m3:channel batch=1q25_1q20s50 seed=137", "scale.k_of_other_channel",
-     "half the dimensions further on",
-     [](const Problem&, Rules& r) {
-       auto world = std::make_shared<World>();
-       world->rewrite = [](assay_tensors& a, std::vector<std::vector<float>>& owned) {
-         const assay_tensor from = a.k_scale;
-         std::vector<float>& to = owned.emplace_back(from.shape[0] * from.shape[1]);
-         for (int64_t h = 0; h < from.shape[0]; ++h)
-           for (int64_t d = 0; d < from.shape[1]; ++d)
-             to[h * from.shape[1] + d] = static_cast<float>(
-                 load(ASSAY_FP32, from.data,
-                      h * from.stride[0] + (d + from.shape[1] / 2) % from.shape[1] * from.stride[1]));
-         a.k_scale.data = to.data();
-         a.k_scale.stride[0] = from.shape[1], a.k_scale.stride[1] = 1;
-       };
-       r.world = world;
-     }},
-    {"K and V", "range", "EveryFourthCodeUnsigned",
-     "paged h=4/2 d=64 kv=int8:head batch=3q1s60_1q5s50 seed=140", "format.sign",
-     "K: codes read as unsigned, in dimensions of number 3 modulo 4",
-     [](const Problem&, Rules& r) {
-       auto world = std::make_shared<World>();
-       world->rewrite = [](assay_tensors& a, std::vector<std::vector<float>>& owned) {
-         int64_t last = 0;
-         for (int i = 0; i < a.k.rank; ++i) last += (a.k.shape[i] - 1) * a.k.stride[i];
-         std::vector<float>& to = owned.emplace_back(last + 1);
-         for (int64_t i = 0; i <= last; ++i) {
-           const int8_t code = static_cast<const int8_t*>(a.k.data)[i];
-           to[i] = static_cast<float>(i % 4 == 3 ? static_cast<uint8_t>(code) : code);
-         }
-         a.k.data = to.data();
-         a.k.format = ASSAY_FP32;
-       };
-       r.world = world;
-     }},
 };
 
 const FaultClass kSoftmax[] = {
@@ -212,9 +159,8 @@ const FaultClass kSoftmax[] = {
     {"maximum and row sum", "range", "MaximumWithoutAWarp",
      "paged h=2/1 d=32 input=steep batch=1q150 seed=149", "softmax.maximum_short", "larger weights overflow",
      [](const Problem&, Rules& r) { r.in_maximum = [](const Scene&, int32_t j) { return j % 64 < 48; }; }},
-    {"P V", "range", "WeightsBeyondTheFormat",
-     "paged h=4/2 d=64 kv=fp8_e4m3:head input=peaked batch=3q1s60_1q5s50 seed=163", "softmax.p_saturated",
-     "448", [](const Problem&, Rules& r) { r.round_clamp = 448; },
+    {"P V", "range", "WeightsBeyondTheFormat", "paged h=4/2 d=64 input=peaked batch=3q1s60_1q5s50 seed=163",
+     "softmax.p_saturated", "448", [](const Problem&, Rules& r) { r.round_clamp = 448; },
      [](assay_arithmetic& a) {
        a.order_declared = 1, a.tile_keys = 64, a.splits = 1, a.p_format = ASSAY_FP8_E4M3, a.p_offset_log2 = 9;
      }},
@@ -228,12 +174,9 @@ INSTANTIATE_TEST_SUITE_P(Steps, ExplainsTheClass, ::testing::ValuesIn(kSteps), n
 
 // How many classes of a step and a way are asked for above, as the README has it.
 std::string table() {
-  const char* steps[] = {"Q",           "K and V",
-                         "pages",       "scales",
-                         "scores",      "mask",
-                         "exponential", "maximum and row sum",
-                         "P V",         "parts and merge",
-                         "store of O",  "LSE"};
+  const char* steps[] = {
+      "Q",   "K and V",         "pages",      "scores", "mask", "exponential", "maximum and row sum",
+      "P V", "parts and merge", "store of O", "LSE"};
   const char* ways[] = {"another's", "off by one", "stale", "left out", "twice",
                         "unit",      "precision",  "range", "order"};
   std::map<std::pair<std::string, std::string>, int> held;

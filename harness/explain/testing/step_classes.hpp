@@ -26,7 +26,6 @@ inline void query_is(Rules& r, std::function<Cell(const Scene&)> of) { r.query_o
 
 // The plain mistakes of every step, on one line each.
 inline constexpr const char* kOneLine = "paged h=4/2 d=32 batch=1q1s90_1q5s60 seed=7";
-inline constexpr const char* kScaledLine = "paged h=4/2 d=32 kv=int8:token_head batch=1q1s90_1q5s60 seed=7";
 inline constexpr const char* kWindowLine = "paged h=4/2 d=32 window=20 batch=1q1s90_1q5s60 seed=7";
 
 inline void two_parts(Rules& r) { r.arithmetic.splits = 2, r.arithmetic.tile_keys = 32; }
@@ -89,39 +88,9 @@ inline const FaultClass kSteps[] = {
      with_terms([](const Scene& s, Term& t) { t.weight = t.position == s.position ? 2 : 1; })},
     {"K and V", "order", "KInPlaceOfV", kOneLine, "keys.k_for_v", "",
      with_terms([](const Scene&, Term& t) { t.k_for_v = true; })},
-    {"pages", "off by one", "EntryLate", kOneLine, "page.wrong", "",
-     [](const Problem& p, Rules& r) {
-       r.edit_terms = [&p](Scene& s, std::vector<Term>& terms) {
-         for (Term& t : terms)
-           t.k_row = t.v_row = s.keys.through_table(t.position / p.page_size + 1, t.position % p.page_size);
-       };
-     }},
     {"pages", "stale", "PageBefore", kOneLine, "page.wrong", "", with_terms([](const Scene&, Term& t) {
        if (t.position / 16 % 2 == 1) t.k_row = t.v_row = t.position - 16;
      })},
-    {"scales", "left out", "NoScaleOfK", kScaledLine, "scale.k_missing", "",
-     [](const Problem&, Rules& r) {
-       r.edit_terms = [](Scene& s, std::vector<Term>& terms) {
-         for (Term& t : terms)
-           t.k_factor = 1 / s.predictor->reader().k_scale_size(s.cell.request, t.position, s.kv_head);
-       };
-     }},
-    {"scales", "twice", "ScaleOfVTwice", kScaledLine, "scale.applied_twice", "",
-     [](const Problem&, Rules& r) {
-       r.edit_terms = [](Scene& s, std::vector<Term>& terms) {
-         for (Term& t : terms)
-           t.v_factor = s.predictor->reader().v_scale_size(s.cell.request, t.position, s.kv_head);
-       };
-     }},
-    {"scales", "off by one", "ScaleOfTheTokenBefore", kScaledLine, "scale.k_of_other_token", "",
-     [](const Problem&, Rules& r) {
-       r.edit_terms = [](Scene& s, std::vector<Term>& terms) {
-         const auto scale = [&](int32_t j) {
-           return s.predictor->reader().k_scale_size(s.cell.request, std::max(0, j), s.kv_head);
-         };
-         for (Term& t : terms) t.k_factor = scale(t.position - 1) / scale(t.position);
-       };
-     }},
     {"scores", "unit", "ScoresInBaseTwo", kOneLine, "softmax.log2e", "",
      [](const Problem&, Rules& r) { r.exponent_factor = std::numbers::ln2; }},
     {"scores", "precision", "ScoresInFp16", kOneLine, "precision.scores", "",
@@ -133,16 +102,6 @@ inline const FaultClass kSteps[] = {
          return standard_score(s);
        };
      }},
-    {"scores", "left out", "NoCap", "paged h=4/2 d=32 cap=3 batch=1q1s90_1q5s60 seed=7", "softcap.ignored",
-     "",
-     [](const Problem&, Rules& r) {
-       r.score = [](const Scene&, const Term&, ScoreParts s) {
-         s.softcap = 0;
-         return standard_score(s);
-       };
-     }},
-    {"scores", "range", "BiasOfTheWrongSign", "paged h=4/2 d=32 alibi=linear batch=1q1s90_1q5s60 seed=7",
-     "alibi.sign", "", [](const Problem&, Rules& r) { r.slope = [](const Scene&, double x) { return -x; }; }},
     {"P V", "unit", "WeightsCutInPlaceOfRounded", "paged h=4/2 d=64 batch=2q1s300_1q4s90 seed=46",
      "precision.p_truncated", "", [](const Problem&, Rules& r) { r.arithmetic.p_truncated = 1; },
      [](assay_arithmetic& a) {
@@ -218,10 +177,9 @@ inline const FaultClass kSteps[] = {
     {"LSE", "precision", "LseInBf16", kOneLine, "precision.lse", "",
      with_lse([](const LseParts& l) { return round_to(ASSAY_BF16, l.lse); })},
     {"LSE", "another's", "LseOfTheHeadBefore", kOneLine, "lse.other_head", "",
-     [](const Problem&,
-        Rules& r) { r.lse_of = [](const Cell& c) {
-                      return Cell{c.request, c.row, (c.head + 3) % 4};
-                    }; }},
+     [](const Problem&, Rules& r) {
+       r.lse_of = [](const Cell& c) { return Cell{c.request, c.row, (c.head + 3) % 4}; };
+     }},
     {"mask", "off by one", "WindowOneShort", kWindowLine, "mask.window_short", "",
      [](const Problem&, Rules& r) {
        r.sees = [](const Scene& s, int32_t j) { return given(s, j) && j > s.position - 20; };
