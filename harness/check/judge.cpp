@@ -4,20 +4,16 @@
 // inputs, unwritten elements), because those reasons name the cause; then every element of the first run, the
 // promised bits, what the op's expectation says of the whole, and last whether a pass means anything.
 #include <algorithm>
-#include <functional>
-#include <optional>
 
 #include "harness/base/error.hpp"
-#include "harness/check/expectations/expectation.hpp"
+#include "harness/check/declarations/redeclared.hpp"
 #include "harness/check/expectations/reasons.hpp"
+#include "harness/check/judge_impl.hpp"
 #include "harness/check/session/lse_optional.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/session/races.hpp"
 #include "harness/check/session/read_twice.hpp"
-#include "harness/check/session/said.hpp"
-#include "harness/check/verdict.hpp"
 #include "harness/device/fenced.hpp"
-#include "harness/device/lent.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/input/poison.hpp"
 
@@ -27,78 +23,9 @@ namespace {
 // The poisons of the runs a kernel is judged by; the outputs are poisoned before every run.
 constexpr Poison kRuns[] = {Poison::kNaN, Poison::kNaN, Poison::kLow, Poison::kHigh};
 constexpr int kRunCount = 4;
-constexpr int64_t kDrawnBytes = 16 << 10;  // brought to the device before every timed call
-
-// What one run gave.
-struct Look {
-  RunRecord record;
-  ErrorStats values, marks;
-  Objection wrong;     // in an element or beside all of them
-  Objection distrust;  // of the bounds, when nothing is wrong
-  std::string unwritten, differs_in_bits, differs;
-  bool finite = true;
-};
+constexpr int64_t kKeptBytes = 64 << 20;  // of a snapshot that only a failure has a use for
 
 }  // namespace
-
-struct Judge::Impl {
-  Inputs inputs;  // but for the poison
-  std::unique_ptr<Expectation> expected;
-  std::unique_ptr<Session> session;
-  // Of the kernel judged last, when it can be judged again.
-  bool repeatable = false;
-  std::optional<RunRecord> judged;
-  std::optional<Snapshot> unturned;  // outputs of the values as they were built
-  bool opposite = false;             // the inputs hold the turned ones
-  std::vector<TurnedRows> drawn;     // rows of the inputs with turned signs
-  Lent lent;                         // to that kernel
-  std::function<Said()> ask;         // the kernel judged last, once more
-  Said said;                         // its first answer
-
-  void upload_values();  // whatever the host holds now of what the kernel reads
-  void turn_back();      // of the host's inputs, before another kernel gets them
-  // A few rows with other signs, in place of the last ones: what is no longer what the device holds.
-  std::vector<TurnedRows> draw_rows(std::mt19937_64&, bool keys = false);
-  explicit Impl(const Problem& problem, double row_key_budget)
-      : inputs(build_inputs(problem)), expected(make_expectation(inputs, row_key_budget)) {}
-
-  // What a run left. One that gave the bits of `first` needs no bounds: those were judged. `before` as for
-  // RunOutputs; given, a kernel that promises equal bits needs none either.
-  Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
-  Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
-  bool rests_on_new_slots(const Look& first);
-  Objection asked_again() const;
-  // The look at a later call with the same inputs, and what is wrong in it.
-  Objection hold_against_judged(Snapshot left, Look& now) const;
-  Verdict recheck();
-  Verdict races(const Disturber&, const RaceSearch&);
-  // The verdict, unless the kernel wrote to what it had been lent: the next one must not find that.
-  Verdict unless_changed(Verdict);
-};
-
-void Judge::Impl::upload_values() {
-  session->upload_inputs();
-  for (const Operand cache : caches_read(inputs))
-    session->device_case().upload(cache, 0, inputs.buffers[cache].bytes());
-}
-
-std::vector<TurnedRows> Judge::Impl::draw_rows(std::mt19937_64& random, bool keys) {
-  // What the device holds of the last draw goes with the new one.
-  std::vector<TurnedRows> changed = std::move(drawn);
-  turn_rows(inputs, changed);
-  if (keys) drawn = turn_random_keys(inputs, random);
-  if (drawn.empty()) drawn = turn_random_rows(inputs, random, kDrawnBytes);
-  changed.insert(changed.end(), drawn.begin(), drawn.end());
-  return changed;
-}
-
-void Judge::Impl::turn_back() {
-  turn_rows(inputs, drawn);
-  drawn.clear();
-  if (opposite) turn_values(inputs);
-  opposite = false;
-  unturned.reset();
-}
 
 Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* before) const {
   Look seen;
@@ -145,7 +72,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     return settle(Outcome::kWrong, std::move(objection.check), std::move(objection.reason));
   };
   session.reset();
-  judged.reset();
+  judged.reset(), failed.reset();
   turn_back();
   repeatable = (promises_of(kernel) & ASSAY_PROMISE_REPEATABLE) != 0;
 
@@ -201,7 +128,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     }
     Snapshot now = session->outputs();  // at once: who writes later has not written
     if (Objection damage = session->damage()) return wrong(std::move(damage));
-    if (i == 0 && expected->has_dear_bounds()) left = now;
+    if (i == 0 && (expected->has_dear_bounds() || now.bytes() <= kKeptBytes)) left = now;
     if (i + 1 == kRunCount) last = now;
     looks[i] = i == 0 ? look(std::move(now), nullptr, nullptr)
                       : look(std::move(now), &looks[0].record, &looks[i - 1].record);
@@ -217,7 +144,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   };
   if (!expected->has_dear_bounds()) describe();
   if (const std::string& reason = looks[kRunCount - 1].unwritten; !reason.empty())
-    return settle(Outcome::kWrong, "unwritten", reason);
+    return failed.emplace(std::move(left)), settle(Outcome::kWrong, "unwritten", reason);
   const bool repeats = looks[1].differs_in_bits.empty();
   const bool depends = !looks[2].differs.empty() || !looks[3].differs.empty();
   const std::string slots = "what slots of new keys held before the step: they are read, or left, unwritten";
@@ -234,6 +161,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     if (repeats && depends && first.wrong.check != "untouched")
       first.wrong.reason += rests_on_new_slots(first) ? "; it changes with " + slots
                                                       : "; it changes with the contents of unused memory";
+    failed.emplace(std::move(left));
     return wrong(std::move(first.wrong));
   }
   if (repeatable && !repeats)
@@ -374,66 +302,14 @@ DeviceCase& Judge::device_case() {
   ASSAY_CHECK(impl_->session != nullptr, "no kernel has been judged yet");
   return impl_->session->device_case();
 }
+std::string Judge::otherwise_declared() {
+  Impl& i = *impl_;
+  if (!i.failed || i.failed->bytes() == 0) return {};
+  return assay::otherwise_declared({i.inputs, *i.expected, *i.failed, i.said.arithmetic, i.row_key_budget});
+}
 Verdict Judge::recheck() { return impl_->unless_changed(impl_->recheck()); }
 Verdict Judge::races(const Disturber& disturber, const RaceSearch& search) {
   return impl_->unless_changed(impl_->races(disturber, search));
-}
-bool Judge::turn() {
-  Impl& i = *impl_;
-  ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
-              "only a kernel that was judged gets other values");
-  settle();
-  if (!i.opposite && !i.unturned) i.unturned.emplace(i.session->outputs());
-  if (!turn_values(i.inputs)) return false;
-  i.opposite = !i.opposite;
-  i.upload_values();
-  return true;
-}
-std::string Judge::turned() const {
-  const Impl& i = *impl_;
-  ASSAY_CHECK(i.unturned.has_value(), "no values were turned");
-  return not_as_turned(i.inputs, *i.unturned, i.session->outputs(), i.opposite);
-}
-void Judge::draw(std::mt19937_64& random, Draw what) {
-  Impl& i = *impl_;
-  ASSAY_CHECK(i.session != nullptr && i.judged.has_value(),
-              "only a kernel that was judged gets other values");
-  if (what == Draw::kEverything) {
-    turn_rows(i.inputs, i.drawn);
-    i.drawn = turn_random_rows(i.inputs, random, 0);
-    return i.upload_values();
-  }
-  for (const TurnedRows& rows : i.draw_rows(random, what == Draw::kFewKeys))
-    i.session->device_case().upload(rows.operand, rows.first, rows.last);
-}
-Changes Judge::draw_later(std::mt19937_64& random) {
-  Impl& i = *impl_;
-  Changes changes;
-  for (const TurnedRows& rows : i.draw_rows(random)) {
-    const std::byte* const from = i.inputs.buffers[rows.operand].payload();
-    const auto* const host = static_cast<const std::byte*>(tensor_of(i.inputs.tensors, rows.operand).data);
-    auto* const device =
-        static_cast<std::byte*>(tensor_of(*i.session->device_case().tensors(), rows.operand).data);
-    changes.push_back({device + (from + rows.first - host), {from + rows.first, from + rows.last}});
-  }
-  return changes;
-}
-void Judge::settle() {
-  Impl& i = *impl_;
-  if (i.drawn.empty()) return;
-  turn_rows(i.inputs, i.drawn);
-  i.drawn.clear();
-  i.upload_values();
-}
-std::string Judge::judge_drawn(double row_key_budget) {
-  Impl& i = *impl_;
-  if (const Objection damage = i.session->damage()) return damage.reason;
-  const auto fresh = make_expectation(i.inputs, row_key_budget);
-  fresh->prepare(i.said.arithmetic);
-  RunOutputs out(i.inputs, i.session->outputs());
-  fresh->ask(out);
-  if (std::string reason = out.unwritten(); !reason.empty()) return reason;
-  return one_line(objection_of(out, *fresh).reason);
 }
 void Judge::clear_outputs() { impl_->session->poison_outputs(false); }
 std::string Judge::written_late(double seconds, double* longer) {

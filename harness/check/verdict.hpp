@@ -114,6 +114,9 @@ class Judge {
   // InfrastructureError when the device cannot hold the case.
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
   const Inputs& inputs() const;
+  // After judge() found values or marks wrong: "; within its bounds if ..." where they are what another
+  // declaration would have made of them (declarations/redeclared.hpp), else "". Runs nothing.
+  std::string otherwise_declared();
 
   // The buffers of the kernel judged last, for timing: inputs as judged (NaN poison), outputs and workspace
   // poisoned. CheckError when nothing was run yet.

@@ -94,7 +94,8 @@ struct Child {
             Judge judge(problem, options.rows_budget);
             say_declared(report, loaded, found, *judge.inputs().view);
             const Verdict v = judge.judge(loaded, found, loaded.device(0));
-            report({{"outcome", static_cast<int>(v.outcome)}, {"reason", v.reason}});
+            report({{"outcome", static_cast<int>(v.outcome)},
+                    {"reason", v.reason + judge.otherwise_declared()}});
           });
         },
         [&](const json& r) { take_declared(evidence, r); }, options.timeout_s);

@@ -184,6 +184,7 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
   }
   try {
     fill_verdict(row, judge.judge(c.backend, *kernel, c.device));
+    row.reason += judge.otherwise_declared();
     const auto passed = [&] { return row.outcome == outcome_name(Outcome::kPassed); };
     if (passed() && order.races > 0) check_races(c, *kernel, judge, order, row);
     if (passed() && (order.graphs || order.walk > 0)) check_replays(c, *kernel, order, row);

@@ -42,6 +42,12 @@ assay_tensor Snapshot::view(const Inputs& inputs, Operand operand) const {
   return tensor;
 }
 
+int64_t Snapshot::bytes() const {
+  int64_t all = 0;
+  for (const Copy& copy : copies_) all += static_cast<int64_t>(copy.raw.size());
+  return all;
+}
+
 std::string Snapshot::changed_in(const Snapshot& later) const {
   for (size_t i = 0; i < copies_.size(); ++i) {
     const Copy& copy = copies_[i];

@@ -29,6 +29,7 @@ class Snapshot {
   // The operand's view of `inputs` over the copy; it lives as long as the snapshot. Null data when the op
   // does not write the operand.
   assay_tensor view(const Inputs& inputs, Operand) const;
+  int64_t bytes() const;
   // "o (byte 17)": the first byte that is another one in a later snapshot of the same outputs; "" when none
   // is.
   std::string changed_in(const Snapshot& later) const;

@@ -178,7 +178,7 @@ static StepExplanation explain_line(const std::string& line, const Problem& prob
         own.line = line, own.kernel = kernel, own.without = without;
         Judge judge(problem, options.rows_budget);
         const Verdict v = judge.judge(loaded, *found, loaded.device(0));
-        own.outcome = v.outcome, own.reason = v.reason;
+        own.outcome = v.outcome, own.reason = v.reason + judge.otherwise_declared();
         report(explanation_json(own));
         if (v.outcome == Outcome::kWrong)
           look_inside(loaded, *found, problem, own, report);
