@@ -137,11 +137,14 @@ LinesBeside::LinesBeside(const std::string& line, const std::string& backend, co
     return to.call(Call::kFirst).made;
   };
   capture_of(second_line(line), second_);
-  int step = 0;
-  while (step < kSeparatingSteps && !capture_of(separating_line(line, step), separating_)) ++step;
   const Problem problem = make_problem(parse_scenario(line));
-  if (step == 0 && op_of(problem).has_cache && problem.page_size > 1)
-    capture_of(separating_line(line, 1), same_page_);
+  for (const bool many_rows : {true, false})
+    for (int step = 0; step < (many_rows ? kManyRowsSteps : kSeparatingSteps); ++step) {
+      if (!capture_of(separating_line(line, step, many_rows), separating_)) continue;
+      if (step == 0 && op_of(problem).has_cache && problem.page_size > 1)
+        capture_of(separating_line(line, 1, many_rows), same_page_);
+      return;
+    }
 }
 
 void LinesBeside::take_order(const Evidence& e) {
@@ -206,15 +209,14 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
   if (beside && sure(x.ranking) && !x.ranking.list.front().fact) {
     // What explains this line alone hides what explains them all.
     Choice rest;
-    rest.without = without;
-    for (const Ranked& r : equally_good(x.ranking)) rest.without.emplace_back(r.cause);
+    for (const Ranked& r : equally_good(x.ranking)) rest.refuted.emplace_back(r.cause);
     Ranking by_second;
     look_beside(e, main, beside, x.ranking, without, BesideLine::kSeparating, &by_second);
     const Evidence* third = beside(BesideLine::kSeparating);
     const bool by_third = third != nullptr && x.ranking.second == third->line;
     if (!sure(x.ranking)) {
-      Ranking others = rank_asked(e, main, rest, rest.without);
-      if (sure(others)) look_beside(e, main, beside, others, rest.without);
+      Ranking others = rank_asked(e, main, rest, without);
+      if (sure(others)) look_beside(e, main, beside, others, without);
       if (clearly(others) && !others.second.empty() && others.list.front().also.empty() &&
           !others.list.front().in_part) {
         for (Ranked& r : x.ranking.list)

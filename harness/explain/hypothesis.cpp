@@ -86,6 +86,7 @@ void propose_per_cell(const Clues& clues, std::string_view cause, std::string_vi
   for (size_t i = 0; i < texts.size(); ++i) text += (i ? "; " : ": ") + texts[i];
   Hypothesis h = propose(clues, cause, text, cost);
   h.free = static_cast<int32_t>(different.size());
+  h.by_cell = true;
   h.rules.edit_terms = [chosen](Scene& scene, std::vector<Term>& terms) {
     const auto at = chosen.find({scene.cell.request, scene.cell.row, scene.cell.head});
     if (at != chosen.end()) at->second(scene, terms);

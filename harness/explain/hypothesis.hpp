@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <span>
@@ -28,6 +29,18 @@ struct Hypothesis {
   // parameter, more for fitted numbers and single events.
   double cost = 0;
   int32_t free = 0;  // numbers that were fitted to the wrong cells
+  // Other causes whose sentence this is, too, on every line: where one of them is not known, neither is this.
+  std::vector<std::string_view> also_called = {};
+  bool by_cell = false;       // chosen for every wrong cell that was looked at, and none for others
+  bool in_some_keys = false;  // of another one, narrowed to the keys that one piece of code may handle
+
+  bool called(std::string_view name) const {
+    return cause == name || std::find(also_called.begin(), also_called.end(), name) != also_called.end();
+  }
+  // Whether any of these is its name.
+  bool among(const std::vector<std::string>& names) const {
+    return std::any_of(names.begin(), names.end(), [this](const std::string& n) { return called(n); });
+  }
 };
 
 // A change of the terms of one cell, behind the mask.

@@ -107,6 +107,12 @@ std::optional<Layout> observed_layout_of(const Evidence& e) {
   return list.empty() ? std::nullopt : std::optional(list.front());
 }
 
+bool works_in_parts(const Evidence& e) {
+  if (e.declared.splits > 1 || e.declared.split_keys > 0) return true;
+  const std::optional<Layout> order = observed_layout_of(e);
+  return order && order->parts();
+}
+
 std::vector<int32_t> tile_sizes_of(const Evidence& e) {
   if (e.declared.tile_keys > 0) return {e.declared.tile_keys};
   std::vector<int32_t> sizes = {16, 32, 64, 128};

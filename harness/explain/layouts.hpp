@@ -38,6 +38,8 @@ std::vector<Layout> tilings_of(const Evidence&, const std::vector<Layout>&);
 std::vector<int32_t> tile_sizes_of(const Evidence&);
 // The order that calls showed, where none is declared.
 std::optional<Layout> observed_layout_of(const Evidence&);
+// Whether a right kernel is taken to merge several parts: declared, or shown by calls.
+bool works_in_parts(const Evidence&);
 // Whether the declaration describes exactly what happens and can be repeated.
 bool order_repeated(const assay_arithmetic&);
 

@@ -178,6 +178,8 @@ bool narrowed(const Hypothesis& h, const SomeKeys& keys, Hypothesis* to) {
   to->cause = name_in_some_keys(h.cause);
   to->text += ", " + keys.words;
   to->cost += keys.cost;
+  to->in_some_keys = true;
+  to->also_called.clear();
   if (h.rules.sees)
     to->rules.sees = [sees = h.rules.sees, holds = keys.holds](const Scene& s, int32_t j) {
       return holds(s, j) ? sees(s, j) : visible(s.problem, s.cell.request, s.cell.row, j);

@@ -100,5 +100,53 @@ TEST(PlainNames, StagesThatHoldTheTileBeforeTheLast) {
   EXPECT_TRUE(first.sure);
 }
 
+// The largest LSE of the parts is what is left of a merge whose sum is not added.
+TEST(PlainNames, TheLargestLseOfPartsIsAMergeWithoutItsSum) {
+  const std::string line = "paged h=4/2 d=64 batch=2q1s200_1q5s160_1q1s90 seed=3";
+  const Mistakes largest = [](const Problem&, Rules& rules) {
+    rules.arithmetic.splits = 4, rules.arithmetic.tile_keys = 32;
+    rules.merge_lse = [](const Scene&, const std::vector<SplitPart>& parts, double) {
+      double top = -std::numeric_limits<double>::infinity();
+      for (const SplitPart& p : parts) top = std::max(top, p.lse);
+      return top;
+    };
+  };
+  const Declares declared = [](assay_arithmetic& a) { a.order_declared = 0, a.splits = 4, a.tile_keys = 32; };
+  const auto asked = [&](const std::vector<std::string>& without) {
+    const Evidence here = fabricated(line, kFake, largest, declared),
+                   there = fabricated(second_line(line), kFake, largest, declared);
+    return explain(here, without,
+                   [&](BesideLine which) { return which == BesideLine::kSecond ? &there : nullptr; });
+  };
+  EXPECT_EQ(first_cause(asked({})), "merge.lse_wrong");
+  const Explanation other = asked({"merge.lse_wrong"});
+  EXPECT_FALSE(sure(other.ranking)) << first_cause(other);
+}
+
+// The newest key that a row sees: by the mask, as its last key, or the request's length.
+TEST(PlainNames, TheNewestKeyOfARow) {
+  const std::string line = "paged h=2/1 d=32 batch=1q90s150_1q20s140 seed=159";
+  const Mistakes newest = [](const Problem&, Rules& rules) {
+    rules.sees = [](const Scene& s, int32_t j) {
+      return j <= s.position - (s.position > 0 && s.position % 64 == 0);
+    };
+  };
+  EXPECT_EQ(named(line, newest).cause, "mask.causal_short");
+  const Named other = named(line, newest, {"mask.causal_short", "keys.one_dropped"});
+  EXPECT_NE(other.cause, "keys.kv_len_short") << other.how;
+  EXPECT_NE(other.cause, "keys.tile_dropped") << other.how;
+}
+
+// Parts whose weights are relative to the largest maximum so far are a running maximum without rescaling.
+TEST(PlainNames, SumsThatAreNotRescaledAreNoMerge) {
+  const std::string line = "paged h=2/1 d=64 batch=1q50s50_1q20s90 seed=114";
+  const Mistakes kept = [](const Problem&, Rules& rules) {
+    rules.arithmetic.tile_keys = 32;
+    rules.o_kept = [](const MaximumMove&) { return true; };
+  };
+  const Named other = named(line, kept, {"softmax.o_not_rescaled", "softmax.stale_maximum"});
+  EXPECT_FALSE(other.sure) << other.cause << ": " << other.how;
+}
+
 }  // namespace
 }  // namespace assay

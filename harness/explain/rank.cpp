@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "harness/explain/misfit.hpp"
@@ -38,6 +39,9 @@ constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kPartThere = 0.95;      // of the second line, by a part of the case
+constexpr size_t kEverywhere = 150;      // wrong cells, and right ones, that what is said is looked at in
+constexpr size_t kFormsEverywhere = 6;   // of a cause
+constexpr double kToldEverywhere = 0.1;  // less that it explains there than in the samples, or it holds
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 // A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
@@ -76,6 +80,11 @@ bool sure(const Ranking& ranking) {
   if (!first.fact && ranking.explained_there < kSure) return false;
   // Which cells are wrong is all that NaN says, and no rule was found for it.
   if (!first.fact && first.in_wrong_cells && ranking.finite < kFewFinite) return false;
+  // Keys, tiles or parts that were chosen, in cells that no rule names: there is always such a part of them.
+  if (!first.fact && first.in_wrong_cells &&
+      (first.in_some_keys || first.text.find(", were it cut") != std::string::npos ||
+       first.text.find(", tiles of") != std::string::npos))
+    return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
   // That it holds in a part of the case alone is one thing more that is assumed.
   if (!first.fact && first.in_part && ranking.explained_there < kPartThere) return false;
@@ -274,7 +283,9 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   if (!done)
     for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes, choice.narrow)) {
       // In some keys alone it may be called otherwise.
-      if (std::find(choice.without.begin(), choice.without.end(), h.cause) != choice.without.end()) continue;
+      if (h.among(choice.without) ||
+          std::find(choice.refuted.begin(), choice.refuted.end(), h.cause) != choice.refuted.end())
+        continue;
       all.push_back(std::move(h));
       try_out(all.size() - 1);
     }
@@ -292,7 +303,8 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     Form form{};
   };
   std::map<std::string_view, Offered> best;
-  std::vector<std::pair<double, size_t>> reached;  // misfits of all forms
+  std::map<std::string_view, std::vector<Offered>> forms_of;  // those that explain the samples
+  std::vector<std::pair<double, size_t>> reached;             // misfits of all forms
   for (const Tried& t : finalists) {
     const Hypothesis& h = all[t.index];
     forms(tester.all(h.rules, samples.size()), [&](const Form& f) {
@@ -304,12 +316,14 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       Ranked r{h.cause, h.text + words(f), f.misfit, explained, h.cost + f.price, false, h.free + f.free};
       r.in_wrong_cells = f.in == &in_bad;
       r.in_part = f.in != nullptr;
+      r.in_some_keys = h.in_some_keys;
       r.price = f.price;
       if (f.scope >= 0) {
         const Scope& scope = scopes[f.scope];
         r.side = scope.side, r.side_least = scope.least, r.side_most = scope.most;
       }
       reached.emplace_back(f.misfit, t.index);
+      if (explained >= kSure) forms_of[h.cause].push_back({r, t.index, f});
       const auto at = best.find(h.cause);
       if (at == best.end() || better(r, at->second.ranked)) best[h.cause] = {r, t.index, f};
     });
@@ -318,6 +332,72 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   for (const auto& [cause, o] : best) offered.push_back(o);
   std::stable_sort(offered.begin(), offered.end(),
                    [](const Offered& a, const Offered& b) { return better(a.ranked, b.ranked); });
+  // What is to be said of a part of the case must hold in all its cells, as far as these are not too many:
+  // where a few rows are wrong among many right ones, the chosen ones may be those that do not tell.
+  const auto look_everywhere = [&] {
+    std::vector<Sample> cells;
+    std::vector<char> cells_bad;
+    for (const char wanted : {char{1}, char{0}}) {
+      std::vector<Cell> of;
+      for (const Judged& j : judged)
+        if (j.bad == (wanted != 0)) of.push_back(j.cell);
+      const size_t step = of.size() / kEverywhere + 1;
+      for (size_t i = 0; i < of.size(); i += step)
+        cells.push_back({of[i], samples.front().call}), cells_bad.push_back(wanted);
+    }
+    if (cells.size() <= samples.size() || ranking.list.empty()) return;
+    std::optional<Tester> everywhere;
+    const double most = ranking.list.front().misfit + kSameMisfit;
+    // What is left of the wrong cells, and what right ones lose.
+    const auto explained_everywhere = [&](const Offered& o) {
+      double left = 0, nothing = 0;
+      for (size_t i = 0; i < cells.size(); ++i) {
+        const bool in = o.form.scope >= 0      ? scopes[o.form.scope].holds(clues.problem(), cells[i].cell)
+                        : o.form.in == &in_bad ? cells_bad[i] != 0
+                                               : true;
+        const double was = everywhere->nothing_at(i);
+        double is = was;
+        if (in) {
+          const Tester::One one = everywhere->of(all[o.index].rules, i);
+          is = o.form.dims ? one.dims : one.total;
+        }
+        left += cells_bad[i] != 0 ? is : std::max(0.0, is - was);
+        if (cells_bad[i] != 0) nothing += was;
+      }
+      return nothing > 0 ? 1 - left / nothing : 1;
+    };
+    for (Ranked& r : ranking.list) {
+      if (r.misfit > most || r.explained < kSure || !r.in_part || all[best[r.cause].index].by_cell) continue;
+      if (!everywhere)
+        everywhere.emplace(clues, low, cells, cells_bad,
+                           right_dims(clues.evidence, samples.front().call, judged));
+      // Another form of the same cause may be the one that holds.
+      std::vector<Offered>& forms_here = forms_of[r.cause];
+      std::stable_sort(forms_here.begin(), forms_here.end(),
+                       [](const Offered& a, const Offered& b) { return better(a.ranked, b.ranked); });
+      double of_first = 0;
+      bool holds = false;
+      for (size_t n = 0; n < forms_here.size() && n < kFormsEverywhere && !holds; ++n) {
+        const Offered& o = forms_here[n];
+        if (o.ranked.misfit > r.misfit + kSameMisfit) continue;
+        const double explained = explained_everywhere(o);
+        if (n == 0) of_first = explained;
+        holds = explained >= o.ranked.explained - kToldEverywhere;
+        if (holds && n > 0) {
+          const bool same = r.same_as_first;
+          r = o.ranked, r.same_as_first = same, best[r.cause] = o;
+        }
+      }
+      if (holds) continue;
+      r.misfit = std::max(r.misfit, (1 - of_first) * ranking.nothing), r.explained = of_first;
+      r.same_as_first = false;
+    }
+    std::stable_sort(ranking.list.begin(), ranking.list.end(), better);
+    for (size_t i = 0; i < ranking.list.size(); ++i)
+      if (ranking.list[i].misfit > ranking.list.front().misfit + kSameMisfit)
+        ranking.list[i].same_as_first = false;
+    if (!ranking.list.empty()) ranking.list.front().same_as_first = true;
+  };
   for (Offered& o : offered) {
     const Offered& first = offered.front();
     o.ranked.same_as_first = o.ranked.misfit <= first.ranked.misfit + kSameMisfit;
@@ -327,6 +407,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
                        tester.predicted(all[o.index].rules, i, o.form.in, o.form.dims), i);
     ranking.list.push_back(o.ranked);
   }
+  look_everywhere();
   plainest_first(ranking);
   if (!clearly(ranking) && ranking.nothing > kLegalMisfit)
     for (bool solved : {false, true}) {

@@ -26,6 +26,7 @@ struct Ranked {
   bool same_as_first = false;
   bool in_wrong_cells = false;  // it fits in the wrong cells only, by no rule which these are
   bool in_part = false;         // ... or in a part of the case
+  bool in_some_keys = false;    // ... and in some keys of it
   bool narrowed = false;        // its form had to be searched for on two lines
   // It explains as much as the first one here, and less on the second line.
   bool told_apart = false;
@@ -59,7 +60,8 @@ struct Ranking {
 
 // Which hypotheses are tested.
 struct Choice {
-  std::vector<std::string> without;  // none of these causes
+  std::vector<std::string> without;  // none of these causes, whatever else a sentence of theirs is called
+  std::vector<std::string> refuted;  // nor what goes by these names
   std::set<std::string_view> only;   // if any: of these causes alone
   // If any: of a cause that has these or the like with other numbers, only these (keep_asked).
   std::set<std::pair<std::string_view, std::string>> words;

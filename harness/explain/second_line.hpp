@@ -25,9 +25,10 @@ void keep_asked(Hypotheses&, const Choice&);
 
 // A line for causes that explain both as well: other numbers (scale, cap, window, chunk), scales that differ
 // by head, several rows where there was one, other pages. `step` 0 changes all of it, the others less, for
-// kernels that refuse the first; empty where that is no legal line.
-inline constexpr int kSeparatingSteps = 4;
-std::string separating_line(const std::string& line, int step);
+// kernels that refuse the first; empty where that is no legal line. `many_rows`: with a request of more rows
+// than a window or a chunk holds keys, of which no number of a row is small; up to step 1.
+inline constexpr int kSeparatingSteps = 4, kManyRowsSteps = 2;
+std::string separating_line(const std::string& line, int step, bool many_rows = false);
 
 // Ranks the causes of the other line that are asked for; nothing where it shows nothing wrong.
 using RankElsewhere = std::function<Ranking(const Choice&)>;

@@ -235,6 +235,27 @@ TEST(SecondLine, TheThirdOneHasOtherNumbersAndMoreRows) {
   EXPECT_NE(least.softmax_scale, first.softmax_scale);
 }
 
+// A chunk that is counted from the row's number among the new ones is one of the first keys, as long as no
+// row has a number beyond it.
+TEST(SecondLine, TheThirdOneHasMoreRowsThanAChunkOrAWindowHasKeys) {
+  for (const char* line : {"paged h=4/2 d=64 chunk=32 batch=1q20s75_2q3s50 seed=9",
+                           "paged h=4/2 d=64 window=40 batch=2q1s200_1q6s190_1q1s60 seed=9",
+                           "prefill h=4/2 d=64 chunk=64 batch=1q40_2q20 seed=9"}) {
+    for (const int step : {0, 1}) {
+      const std::string text = separating_line(line, step, true);
+      if (step == 0 && line[1] == 'r') continue;  // a prefill has no pages to change
+      ASSERT_NE(text, "") << line << " step " << step;
+      const Scenario there = parse_scenario(text);
+      const BatchGroup& g = there.batch.groups.back();
+      EXPECT_GT(g.q_len, std::max(there.chunk, there.window_left)) << line;
+      EXPECT_GE(g.kv_len, g.q_len) << line;
+    }
+    EXPECT_EQ(separating_line(line, 2, true), "") << line;
+  }
+  // There are as many.
+  EXPECT_EQ(separating_line("prefill h=4/2 d=64 batch=1q90 seed=9", 0, true), "");
+}
+
 // What confirm() makes of a first line on which "every 3rd page" and "every 3rd slot" fit alike, the first
 // one being said, and of a second line that says `there` of itself.
 Ranking confirmed(const std::string& there, double explained_there) {

@@ -11,7 +11,9 @@ namespace assay {
 namespace {
 
 constexpr uint64_t kOtherSeed = 0x5eed, kThirdSeed = 0x7ed;
-constexpr int32_t kRowsThere = 5;   // of a request that had one, on the line that separates causes
+constexpr int32_t kRowsThere = 5;  // of a request that had one, on the line that separates causes
+// ... and of one more, at least and at most.
+constexpr int32_t kManyRowsThere = 37, kMostRowsThere = 101;
 constexpr size_t kKinds = 4;        // of requests that get a companion
 constexpr int64_t kLongest = 4096;  // keys of a companion
 
@@ -73,7 +75,27 @@ std::string second_line(const std::string& line) {
   return legal(s);
 }
 
-std::string separating_line(const std::string& line, int step) {
+// As the longest request, with more rows than a window or a chunk holds keys, and than a tile of rows has.
+static bool add_many_rows(Scenario& s) {
+  const BatchGroup* longest = nullptr;
+  int32_t most = 0;
+  for (const BatchGroup& g : s.batch.groups) {
+    if (g.q_len == 0 || g.kv_len > kLongest) continue;
+    if (longest == nullptr || g.kv_len > longest->kv_len) longest = &g;
+    most = std::max(most, g.q_len);
+  }
+  const int32_t rows = std::min(kMostRowsThere, std::max({kManyRowsThere, s.window_left + 9, s.chunk + 9}));
+  if (longest == nullptr || most >= rows) return false;
+  BatchGroup g = *longest;
+  const bool no_context = g.q_len == g.kv_len;
+  g.count = 1, g.shared = 0;
+  g.kv_len = no_context ? rows : std::max(g.kv_len, rows) + 7;
+  g.q_len = rows;
+  s.batch.groups.push_back(g);
+  return true;
+}
+
+std::string separating_line(const std::string& line, int step, bool many_rows) {
   Scenario s = parse_scenario(line);
   s.seed += kThirdSeed;
   s.relations = 0;
@@ -98,6 +120,8 @@ std::string separating_line(const std::string& line, int step) {
     }
     s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
   }
+  if (many_rows && (step >= kManyRowsSteps || s.batch.kind != BatchSpec::Kind::kMix || !add_many_rows(s)))
+    return {};
   return legal(s);
 }
 

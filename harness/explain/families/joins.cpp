@@ -16,10 +16,15 @@ struct Weight {
   std::string_view cause;
   const char* words;
   double (*of)(double down);  // down: the maximum of the side less the larger one
+  // Of the output and of the row sum that were joined so far: what it is called of a running maximum.
+  const std::string_view* rescales = nullptr;
 };
+constexpr std::string_view kNotRescaled[] = {"softmax.o_not_rescaled", "softmax.l_not_rescaled"};
+constexpr std::string_view kRescaledTwice[] = {"softmax.rescaled_twice", "softmax.rescaled_twice"};
 const Weight kWeights[] = {
-    {"merge.without_maxima", "not weighted", [](double) { return 1.0; }},
-    {"merge.without_maxima", "weighted twice", [](double down) { return std::exp(2 * down); }},
+    {"merge.without_maxima", "not weighted", [](double) { return 1.0; }, kNotRescaled},
+    {"merge.without_maxima", "weighted twice", [](double down) { return std::exp(2 * down); },
+     kRescaledTwice},
     {"merge.base", "weighted by e^(x log2(e))",
      [](double down) { return std::exp(down * std::numbers::log2e); }},
     {"merge.base", "weighted by 2^x in place of e^x", [](double down) { return std::exp2(down); }},
@@ -107,6 +112,11 @@ void joins_in_turn(Merges& add, const Clues& clues, const Layout& layout) {
                                   w.words, ats[at], in),
                       0.2 + 0.05 * (at > 0) + 0.05 * !order.empty(),
                       [=](const Scene&, Parts& parts) { join_all(parts, group, order, m); });
+            // What was joined so far is what a running maximum rescales.
+            if (side == 0 && order.empty() && w.rescales) {
+              if (sum != 1) add.also_called(w.rescales[0]);
+              if (sum != 0) add.also_called(w.rescales[1]);
+            }
           }
 }
 

@@ -40,6 +40,8 @@ void single_keys(const Clues& clues, Hypotheses& out) {
                  [of](Scene&, std::vector<Term>& t) {
                    if (!t.empty()) t.erase(t.begin() + of(static_cast<int32_t>(t.size())));
                  });
+    if (name == "last" && clues.problem().mask == ASSAY_MASK_CAUSAL)
+      out.back().also_called = {"mask.causal_short"};
     propose_edit(clues, out, "keys.one_doubled", fmt::format("{} visible key of every row", pick.name), 0.5,
                  [of](Scene&, std::vector<Term>& t) {
                    if (!t.empty()) t[of(static_cast<int32_t>(t.size()))].weight = 2;
@@ -134,6 +136,20 @@ void stale_tokens(const Clues& clues, Hypotheses& out) {
   }
 }
 
+// A tile that is found for every cell by itself is no news where it is the one that holds the window's edge.
+bool tile_at_the_edge(const Clues& clues, bool edge, int32_t size) {
+  if (!edge) return false;
+  Rules rules = clues.predictor.right();
+  rules.edit_terms = [size](Scene&, std::vector<Term>& t) {
+    if (t.empty()) return;
+    const int32_t first = t.front().position / size;
+    std::erase_if(t, [&](const Term& term) { return term.position / size == first; });
+  };
+  const size_t looked_at = std::min(kLookedAt, clues.bad.size());
+  return std::all_of(clues.bad.begin(), clues.bad.begin() + static_cast<ptrdiff_t>(looked_at),
+                     [&](const Sample& s) { return misfit_at(clues, s, rules) < kFits; });
+}
+
 void tiles(const Clues& clues, Hypotheses& out) {
   std::vector<int32_t> sizes = clues.tile_sizes;
   const bool edge = all_at_the_edge(clues);
@@ -151,7 +167,13 @@ void tiles(const Clues& clues, Hypotheses& out) {
                        const int32_t tile = first + of(last - first + 1);
                        std::erase_if(t, [&](const Term& term) { return term.position / size == tile; });
                      });
+        if (std::string_view(pick.name) != "last") continue;
+        if (!seen_only)
+          out.back().also_called = {"keys.tail_dropped"};
+        else if (clues.problem().mask == ASSAY_MASK_CAUSAL)
+          out.back().also_called = {"mask.causal_short"};
       }
+    if (tile_at_the_edge(clues, edge, size)) continue;
     propose_per_cell(
         clues, "keys.tile_dropped", fmt::format("one tile of {} keys per row", size), 1.6,
         [&clues, size](const Cell& cell) {
@@ -260,6 +282,8 @@ void lengths(const Clues& clues, Hypotheses& out) {
       add_length(clues, out, "keys.kv_len_short",
                  fmt::format("length taken {} too short{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return std::max(0, r.kv_len - delta); });
+      if (follows && p.mask == ASSAY_MASK_CAUSAL && p.window_left < 0 && p.chunk == 0)
+        out.back().also_called = {"mask.causal_short"};
       add_length(clues, out, op_of(p).has_cache ? "memory.unused_slot" : "keys.tail_unmasked",
                  fmt::format("length taken {} too long{}", delta, follows ? "" : ", rows stay"), cost,
                  follows, [delta](const Request& r) { return r.kv_len + delta; });
@@ -272,6 +296,7 @@ void lengths(const Clues& clues, Hypotheses& out) {
     add_length(clues, out, "keys.kv_len_short",
                fmt::format("new tokens not counted{}", follows ? "" : ", rows stay"), 0.05, follows,
                [](const Request& r) { return std::max(0, r.kv_len - r.q_len); });
+    out.back().also_called = {"lengths_without_new", "new_keys_missing"};  // of a step
     // Under a causal mask that is a row that stands at its own number, for the bias too.
     const bool top_left = follows && p.mask == ASSAY_MASK_CAUSAL;
     add_length(clues, out, top_left ? "mask.causal_top_left" : "keys.kv_len_short",

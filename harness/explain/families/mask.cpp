@@ -24,6 +24,8 @@ class Proposer {
     out_.push_back(std::move(h));
   }
   void raw(Hypothesis h) { out_.push_back(std::move(h)); }
+  // Of what was proposed last: what else it is called.
+  void also_called(std::string_view cause) { out_.back().also_called.push_back(cause); }
   MaskRule rule;
 
  private:
@@ -178,6 +180,7 @@ void bases(const Clues& clues, Proposer& add) {
       m.context_shift = -shift;
       add("mask.causal_short", fmt::format("{} newest {} not seen", shift, shift > 1 ? "keys" : "key"), m,
           cost);
+      if (shift == 1) add.also_called("keys.one_dropped");
       m.context_shift = shift;
       add("mask.causal_long",
           fmt::format("{} {} after the row's position seen", shift, shift > 1 ? "keys" : "key"), m, cost);

@@ -177,8 +177,9 @@ void wrong_lses(Merges& add) {
     for (bool front : {true, false})
       add.lse("merge.lse_wrong",
               fmt::format("merged LSE of the {} {} splits", front ? "first" : "last", kept), 0.3,
-              [kept, front](const Scene&, const std::vector<SplitPart>& parts, double) {
+              [kept, front](const Scene&, const std::vector<SplitPart>& parts, double lse) {
                 const int32_t n = count(parts), used = std::min(kept, n), from = front ? 0 : n - used;
+                if (used == n) return lse;  // of all of them, and of the sink
                 double top = -kInf, sum = 0;
                 for (int32_t s = from; s < from + used; ++s) top = std::max(top, parts[s].lse);
                 if (top == -kInf) return top;
@@ -191,6 +192,7 @@ void wrong_lses(Merges& add) {
             for (const SplitPart& p : parts) top = std::max(top, p.lse);
             return top;
           });
+  add.also_called("lse.ignores_sum");
   add.lse("merge.lse_wrong", "merged LSE is the first split's", 0.2,
           [](const Scene&, const std::vector<SplitPart>& parts, double) { return parts.front().lse; });
   add.lse("merge.lse_wrong", "merged LSE is the last split's", 0.2,

@@ -37,6 +37,8 @@ class Merges {
     h.rules.merge_lse = std::move(rule);
     out_.push_back(std::move(h));
   }
+  // Of what was proposed last: what else it is called.
+  void also_called(std::string_view cause) { out_.back().also_called.push_back(cause); }
   const std::string& words() const { return layout_.words; }
   void push(Hypothesis h) { out_.push_back(std::move(h)); }
 

@@ -190,7 +190,8 @@ void part_family(const Clues& clues, Hypotheses& out) {
             });
       };
       // Of keys in one go the last tile is their tail.
-      const bool tail = !layout.parts() && tiles.name.starts_with("last tile of every part");
+      const bool tail = !layout.parts() && (tiles.name.starts_with("last tile of every part") ||
+                                            tiles.name == "last tile of the last part");
       edit(tail ? "keys.tail_dropped" : "keys.tile_dropped", " left out", &Term::weight, 0);
       edit("keys.one_doubled", " counted twice", &Term::weight, 2);
       edit("softmax.l_missing_key", " missing from the row sum", &Term::in_sum, 0);

@@ -191,6 +191,7 @@ void ranges(const Clues& clues, Hypotheses& out) {
                                : fmt::format("masked scores of visited tiles of {} are {:g}{}", grain,
                                              sentinel, lanes ? ", lanes without a key too" : ""),
                     0.3 + (lanes ? 0.05 : 0) + (sentinel == 0 && lanes ? 0.2 : 0));
+        if (sentinel == 0 && lanes) h.also_called = {"keys.tail_unmasked"};  // zero keys behind the last
         h.rules.edit_terms = [grain, lanes, sentinel](Scene& s, std::vector<Term>& terms) {
           std::vector<char> seen(std::max(s.kv_len, 1), 0);
           for (const Term& t : terms)
@@ -256,6 +257,7 @@ void lse_family(const Clues& clues, Hypotheses& out) {
                      right.arithmetic.split_keys > 0 || right.cut.states_merge;
   add("lse.ignores_sum", "the maximum alone", 0.2 + 0.4 * parts,
       [](const Scene&, const LseParts& l) { return l.maximum; });
+  if (works_in_parts(clues.evidence)) out.back().also_called = {"merge.lse_wrong"};
   if (p.sinks)
     add("lse.ignores_sink", "LSE of the keys", 0,
         [](const Scene&, const LseParts& l) { return l.without_sink; });

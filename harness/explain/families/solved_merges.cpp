@@ -35,6 +35,10 @@ struct Weight {
   double (*of)(const Parts&, size_t i, double top);
 };
 constexpr std::string_view kMaxima = "merge.without_maxima";
+// That is a running maximum over the parts, whose sums are not rescaled where it rises.
+constexpr std::string_view kNotRescaled[] = {"softmax.o_not_rescaled", "softmax.l_not_rescaled"};
+constexpr std::string_view kStale = "softmax.stale_maximum";
+constexpr const char* kSoFar = "maxima relative to the largest so far";
 const Weight kWeights[] = {
     {kMaxima, "no weight", 0.1, [](const Parts&, size_t, double) { return 1.0; }},
     {kMaxima, "the first part's maximum for all", 0.15,
@@ -47,7 +51,7 @@ const Weight kWeights[] = {
      [](const Parts& p, size_t i, double top) {
        return std::exp(p[i + 1 < p.size() ? i + 1 : i].maximum - top);
      }},
-    {kMaxima, "maxima relative to the largest so far", 0.2,
+    {kMaxima, kSoFar, 0.2,
      [](const Parts& p, size_t i, double) {
        double so_far = -kInf;
        for (size_t k = 0; k <= i; ++k) so_far = std::max(so_far, p[k].maximum);
@@ -113,6 +117,7 @@ void weights(Merges& add) {
       add.parts(w.cause, fmt::format("every part counts by {}{}", w.words, of_lse[lse]),
                 w.cost + 0.05 * (lse > 0),
                 [&w, lse](const Scene&, Parts& parts) { weigh(parts, &w, &w, lse); });
+      if (w.words == kSoFar && lse < 2) add.also_called(kNotRescaled[0]), add.also_called(kStale);
     }
     if (w.of == kWeights[std::size(kWeights) - 1].of)
       add.parts("softmax.not_normalised",
@@ -121,8 +126,10 @@ void weights(Merges& add) {
     else
       add.parts(w.cause, fmt::format("every part's output counts by {}, its row sum rightly", w.words),
                 w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, &w, nullptr, 0); });
+    if (w.words == kSoFar) add.also_called(kNotRescaled[0]);
     add.parts(w.cause, fmt::format("every part's row sum counts by {}, its output rightly", w.words),
               w.cost + 0.1, [&w](const Scene&, Parts& parts) { weigh(parts, nullptr, &w, 0); });
+    if (w.words == kSoFar) add.also_called(kNotRescaled[1]);
     add.parts(w.cause,
               fmt::format("every part's row sum counts by {}, its output rightly, LSE right", w.words),
               w.cost + 0.15, [&w](const Scene&, Parts& parts) { weigh(parts, nullptr, &w, 1); });

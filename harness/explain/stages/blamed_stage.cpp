@@ -15,6 +15,8 @@ using nlohmann::json;
 
 constexpr double kSecondsOfFamilies = 45;  // of the minute that a call of explain has
 constexpr size_t kMostCauses = 40, kMostEntries = 6;
+constexpr double kHalf = 0.5;
+constexpr size_t kFewNumberless = 2;
 
 // Rows of O that were left as they lay there.
 void unwritten_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
@@ -125,7 +127,9 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   run_in_child(
       [&](const Report& report) {
         const Ranking ranking = explain(c.evidence(x.line), x.without).ranking;
-        const std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
+        std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
+        // Whatever reads memory without numbers makes NaN: of several that do no one is the cause.
+        if (ranking.finite < kHalf && good.size() > kFewNumberless) good.clear();
         double most = good.empty() ? StepExplanation::kNotSure
                                    : std::max(StepExplanation::kSure, good.front().explained);
         for (const Ranked& r : ranking.list) {

@@ -220,8 +220,9 @@ static StepExplanation explain_line(const std::string& line, const Problem& prob
 
 StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
                              const std::string& kernel, const CaptureOptions& options,
-                             const std::string& program, const std::vector<std::string>& without) {
+                             const std::string& program, const std::vector<std::string>& taken_away) {
   if (wants_ranks(problem)) return explain_ranks(line, problem, backend, kernel, options, program);
+  const std::vector<std::string> without = with_other_names(taken_away);
   StepExplanation x = explain_line(line, problem, backend, kernel, options, without);
   if (x.blame != StepBlame::kEnd || !x.when.empty() || !x.sure()) return x;
   const std::string other = second_line(line);
@@ -233,6 +234,21 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
     x.seconds += there.seconds;
   } catch (const InputError&) {  // no line of this kernel
   }
+  // What attention does in a part of the case, or by a number, may be told from it by more rows alone.
+  for (const bool many_rows : {true, false})
+    for (int step = 0; step < (many_rows ? kManyRowsSteps : 1) && x.sure() && x.place == "attend"; ++step) {
+      const std::string third = separating_line(line, step, many_rows);
+      if (third.empty()) continue;
+      try {
+        const StepExplanation there =
+            explain_line(third, make_problem(parse_scenario(third)), backend, kernel, options, without);
+        x.seconds += there.seconds;
+        if (there.outcome != Outcome::kWrong && there.outcome != Outcome::kPassed) continue;
+        look_beside(x, there);
+        return x;
+      } catch (const InputError&) {
+      }
+    }
   return x;
 }
 

@@ -154,9 +154,11 @@ void Misreadings::table_rows() {
       return r.ints(Operand::kBlockTable) != old;
     });
   };
+  const int64_t page = std::max(1, p().page_size);
   for (int64_t n = 1; n < std::min<int64_t>(32, columns); ++n)
-    add("table_other", fmt::format("the first {} entries of every request again and again", n),
-        [=](Reading& r) {
+    // As many as a chunk of the context has: every chunk begins where the context does.
+    add(n * page == p().token_budget ? "starts_zero" : "table_other",
+        fmt::format("the first {} entries of every request again and again", n), [=](Reading& r) {
           const std::vector<int32_t> old = r.ints(Operand::kBlockTable);
           reorder(r, Operand::kBlockTable, 1, [=](int64_t i) { return i % n; });
           return r.ints(Operand::kBlockTable) != old;

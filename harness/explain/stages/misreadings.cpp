@@ -212,6 +212,36 @@ void Misreadings::tables() {
       r.tensors.slot_map = assay_tensor{};
       return true;
     });
+    // ... in some pages of every request, as far as the cache has slots.
+    const auto unmapped = [&](const char* pages, auto from, auto to) {
+      add("map_missing", fmt::format("slots of the full pool themselves in {}", pages), [=](Reading& r) {
+        std::vector<int32_t> map = r.ints(Operand::kSlotMap);
+        const std::vector<int32_t> old = map, entries = r.ints(table);
+        const int64_t columns = static_cast<int64_t>(entries.size()) / std::max(1, r.problem.requests);
+        const auto slots = static_cast<int32_t>(r.tensors.k.shape[0] * page);
+        for (int32_t q = 0; q < r.problem.requests && slots > 0; ++q) {
+          const int32_t keys = r.problem.kv_len[q], context = keys - r.rows_of(q);
+          for (int32_t n = from(keys, context) / page; n * page < to(keys, context) && n < columns; ++n) {
+            const int32_t entry = entries[static_cast<size_t>(q * columns + n)];
+            for (int32_t slot = entry * page; entry >= 0 && slot < (entry + 1) * page; ++slot)
+              if (slot < static_cast<int32_t>(map.size())) map[static_cast<size_t>(slot)] = slot % slots;
+          }
+        }
+        if (map == old) return false;
+        r.put(Operand::kSlotMap, map);
+        return true;
+      });
+    };
+    if (table == Operand::kBlockTable) {
+      unmapped(
+          "the newest page", [](int32_t keys, int32_t) { return std::max(0, keys - 1); },
+          [](int32_t keys, int32_t) { return keys; });
+      unmapped(
+          "the pages of new keys", [](int32_t, int32_t context) { return context; },
+          [](int32_t keys, int32_t) { return keys; });
+      unmapped(
+          "the first page", [](int32_t, int32_t) { return 0; }, [](int32_t, int32_t) { return 1; });
+    }
   }
 }
 

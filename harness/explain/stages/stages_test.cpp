@@ -14,8 +14,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 const std::string kPlanted = ASSAY_BINARY_DIR "/testing/libassay_planted_steps.so";
 const std::string kCaptures = ASSAY_BINARY_DIR "/testing/libassay_planted_captures.so";
@@ -248,6 +250,16 @@ TEST(ExplainSteps, ReadOffTheCacheWhatAWriteDid) {
     EXPECT_TRUE(x.sure()) << one.kernel;
     EXPECT_EQ(x.place, "write");
   }
+}
+
+// What is not known by one name is not known by the other.
+TEST(StepCauses, OneMechanismHasOneNameInStepsAndInKernels) {
+  const auto both = [](const char* name) { return with_other_names({name}); };
+  EXPECT_THAT(both("window_missing"), UnorderedElementsAre("window_missing", "mask.window_ignored"));
+  EXPECT_THAT(both("mask.window_ignored"), UnorderedElementsAre("window_missing", "mask.window_ignored"));
+  EXPECT_THAT(both("map_missing"), ElementsAre("map_missing"));
+  EXPECT_THAT(with_other_names({"cap_missing", "softcap.ignored"}),
+              ElementsAre("cap_missing", "softcap.ignored"));
 }
 
 }  // namespace

@@ -124,7 +124,42 @@ constexpr StepCause kStepCauses[] = {
     {"other_operand", "an operand is another one than the step's"},
 };
 
+// One mechanism, as it is called of a step and of a kernel.
+constexpr std::pair<std::string_view, std::string_view> kSameCause[] = {
+    {"window_missing", "mask.window_ignored"},
+    {"window_added", "mask.window_invented"},
+    {"mask_causal", "mask.full_as_causal"},
+    {"mask_full", "mask.causal_ignored"},
+    {"drafts_all", "mask.tree_ignored"},
+    {"tree_as_causal", "mask.tree_ignored"},
+    {"softmax_scale", "scale.softmax"},
+    {"cap_missing", "softcap.ignored"},
+    {"bias_missing", "alibi.ignored"},
+    {"sink_missing", "sinks.ignored"},
+    {"sink_extra", "sinks.per_split"},
+    {"scale_twice", "scale.applied_twice"},
+    {"v_for_k", "keys.k_for_v"},
+    {"table_of_next", "page.of_other_request"},
+    {"table_of_one", "page.of_other_request"},
+    {"merge_unweighted", "merge.uniform_weights"},
+    {"merge_base2", "merge.base"},
+    {"state_missing", "merge.split_dropped"},
+    {"new_keys_missing", "lengths_without_new"},
+};
+
 constexpr double kNumberless = 0.96;  // of attention
+
+// Where the last of the wrong rows stands in its request: a window that reaches as far hides nothing of them.
+int32_t farthest_wrong_row(const StageCase& c, const std::vector<uint8_t>& bad_rows) {
+  int32_t farthest = 0;
+  size_t row = 0;
+  for (int32_t r = 0; r < c.given().problem.requests; ++r) {
+    const int32_t rows = c.given().rows_of(r);
+    for (int32_t i = 0; i < rows && row < bad_rows.size(); ++i, ++row)
+      if (bad_rows[row] != 0) farthest = std::max(farthest, c.given().problem.kv_len[r] - rows + i);
+  }
+  return farthest;
+}
 
 template <class Fits>
 bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const Fits& fits) {
@@ -145,6 +180,16 @@ std::string step_cause_meaning(const std::string& name) {
     if (name == c.name) return c.meaning;
   const std::string_view of_kernels = meaning_of(name);
   return of_kernels.empty() ? name : std::string(of_kernels);
+}
+
+std::vector<std::string> with_other_names(std::vector<std::string> names) {
+  for (size_t i = 0, given = names.size(); i < given; ++i)
+    for (const auto& [a, b] : kSameCause)
+      if (names[i] == a || names[i] == b) {
+        const std::string other(names[i] == a ? b : a);
+        if (std::find(names.begin(), names.end(), other) == names.end()) names.push_back(other);
+      }
+  return names;
 }
 
 std::string name_of_difference(const std::vector<int32_t>& given, const std::vector<int32_t>& right,
@@ -179,6 +224,7 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
   std::vector<StepRanked> list;
   const bool by_rows =
       std::find(nothing.bad_rows.begin(), nothing.bad_rows.end(), 1) != nothing.bad_rows.end();
+  const int32_t farthest = c.attends() && by_rows ? farthest_wrong_row(c, nothing.bad_rows) : 0;
   std::vector<Misreading> all = further;
   for (Misreading& m : misreadings(c)) all.push_back(std::move(m));
   for (const Misreading& m : all) {
@@ -188,6 +234,8 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
     StageVerdict v;
     try {
       if (!m.make(reading)) continue;
+      if (farthest > 0 && r.cause == "window_other" && reading.problem.window_left >= farthest)
+        r.cause = "window_missing";
       v = c.judge(reading);
     } catch (const std::exception&) {  // this misreading contradicts the rest of what it was given
       continue;

@@ -19,6 +19,8 @@ struct StepCause {
 };
 std::span<const StepCause> step_causes();
 std::string step_cause_meaning(const std::string& name);  // the name itself where it is none of these
+// With each its names in the other vocabulary, of steps or of kernels, whose sentences say the same.
+std::vector<std::string> with_other_names(std::vector<std::string>);
 
 // A misreading: what a stage is taken to have read.
 struct Misreading {

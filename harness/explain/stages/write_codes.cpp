@@ -16,6 +16,9 @@ struct CodeRule {
   std::string how;
   std::function<double(int32_t format, double quotient)> of;
   std::function<bool(int32_t format)> fits;
+  // What numbers are multiplied by, of the scale that is due and that of the other side; null: one over the
+  // scale.
+  double (*factor)(double scale, double other) = nullptr;
 };
 
 bool is_int8(int32_t format) { return format == ASSAY_INT8; }
@@ -99,19 +102,59 @@ std::vector<CodeRule> code_rules() {
                           1 / 127.0, 448.0, 1 / 448.0, M_LOG2E, M_LN2})
     rules.push_back({"scale_other", fmt::format("codes of {:.6g} times what is due", by),
                      [=](int32_t f, double q) { return round_to(f, q * by); }, any_format});
+  const struct {
+    const char *cause, *how;
+    double (*factor)(double, double);
+  } factors[] = {
+      {"precision.scale", "one over the scale in bf16",
+       [](double s, double) { return round_to(ASSAY_BF16, 1 / s); }},
+      {"precision.scale", "one over the scale in fp16",
+       [](double s, double) { return round_to(ASSAY_FP16, 1 / s); }},
+      {"precision.scale", "the scale in bf16", [](double s, double) { return 1 / round_to(ASSAY_BF16, s); }},
+      {"precision.scale", "the scale in fp16", [](double s, double) { return 1 / round_to(ASSAY_FP16, s); }},
+      {"scale.inverted", "numbers times the scale", [](double s, double) { return s; }},
+      {"scale_twice", "numbers over the scale twice", [](double s, double) { return 1 / (s * s); }},
+      {"scale_other", "numbers over the scale of the other one of K and V",
+       [](double, double other) { return 1 / other; }},
+      {"scale_missing", "numbers as they are", [](double, double) { return 1.0; }},
+  };
+  for (const auto& f : factors)
+    rules.push_back(
+        {f.cause, f.how, [](int32_t format, double q) { return round_to(format, q); }, any_format, f.factor});
   return rules;
 }
 
 }  // namespace
 
+// Decodes and longer requests may be written by code of their own: where all that is wrong is in rows of one
+// of them the rows of the others say nothing.
+static std::function<bool(int64_t row)> rows_that_tell(const WriteLook& w, const WriteElements& all) {
+  const auto decodes = [&w](int64_t row) {
+    const int32_t request = w.request_of(row);
+    return request >= 0 && w.reading().rows_of(request) == 1;
+  };
+  const bool first = decodes(all.wrong.front().row);
+  const bool one_kind = std::all_of(all.wrong.begin(), all.wrong.end(),
+                                    [&](const WriteElement& e) { return decodes(e.row) == first; });
+  return [=](int64_t row) { return !one_kind || decodes(row) == first; };
+}
+
 // What a rule gives where the right code stands must be that.
 std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all) {
   std::vector<StepRanked> list;
+  const auto tells = rows_that_tell(w, all);
+  const auto other = [&](const WriteElement& e) {
+    return w.sides().size() < 2 ? std::numeric_limits<double>::quiet_NaN()
+                                : w.scale(!e.v, w.slot(e.row), e.head);
+  };
   for (const CodeRule& rule : code_rules()) {
     const auto given = [&](const WriteElement& e) {
       const int32_t format = w.format(e.v);
       if (!rule.fits(format)) return false;
-      const double q = w.quotient(e.v, e.row, w.slot(e.row), e.head, e.d);
+      const double q = rule.factor == nullptr
+                           ? w.quotient(e.v, e.row, w.slot(e.row), e.head, e.d)
+                           : w.source(e.v, e.row, e.head, e.d) *
+                                 rule.factor(w.scale(e.v, w.slot(e.row), e.head), other(e));
       if (!std::isfinite(q) || std::fabs(q) > 1e15) return false;
       const double got = w.left(e.v, w.slot(e.row), e.head, e.d);
       for (const double by : {1.0, 1 - kSameCodeShare, 1 + kSameCodeShare}) {
@@ -125,7 +168,7 @@ std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all
     if (all.share(fits) <= kWriteLeast) continue;
     int64_t of_other = 0;  // of one side alone the other may stay as it is
     for (const WriteElement& e : all.right) {
-      if (given(e) || !rule.fits(w.format(e.v))) continue;
+      if (given(e) || !rule.fits(w.format(e.v)) || !tells(e.row)) continue;
       ++spoilt, of_other += e.v != all.wrong.front().v;
     }
     const bool one_side = std::all_of(all.wrong.begin(), all.wrong.end(),

@@ -93,6 +93,23 @@ class WritePlaces {
   // Elements of the memory of the cache, by what a kernel takes the order of its axes for.
   void addresses() {
     const int64_t page = w_.page(), heads = w_.heads();
+    // Where heads stand before slots it is slots and dimensions that are exchanged, within each.
+    const bool by_heads = w_.layout() != ASSAY_LAYOUT_NHD && w_.layout() != ASSAY_LAYOUT_MLA;
+    // Runs of dimensions as long as those of numbers of another width.
+    for (const int64_t run : {4, 8, 16, 32}) {
+      int64_t fits = 0;
+      for (const WriteElement& e : all_.wrong) {
+        const assay_tensor& t = w_.cache(e.v);
+        if (run == 16 / format_bytes(t.format)) continue;  // its own
+        const int64_t slot = w_.slot(e.row), at = slot % page;
+        const int64_t to = slot / page * t.stride[0] + e.head * page * w_.dims(e.v) + e.d / run * page * run +
+                           at * run + e.d % run;
+        if (to == w_.element(e.v, slot, e.head, e.d)) continue;
+        fits += w_.is_code(e.v, w_.at_memory(e.v, to), w_.quotient(e.v, e.row, slot, e.head, e.d));
+      }
+      put_write(list_, by_heads ? "dims_order" : "memory.layout",
+                fmt::format("rows lie in runs of {} dimensions", run), all_.share(fits));
+    }
     for (const bool dense : {false, true})
       for (int order = 0; order < 4; ++order) {
         const char* orders[] = {"slot, head, dimension", "head, slot, dimension",
@@ -113,7 +130,10 @@ class WritePlaces {
           if (to == w_.element(e.v, slot, e.head, e.d)) continue;
           fits += w_.is_code(e.v, w_.at_memory(e.v, to), w_.quotient(e.v, e.row, slot, e.head, e.d));
         }
-        put_write(list_, same_order ? "memory.stride_ignored" : "memory.layout",
+        put_write(list_,
+                  same_order              ? "memory.stride_ignored"
+                  : by_heads && order > 0 ? "dims_order"
+                                          : "memory.layout",
                   same_order ? "rows lie where they would if the cache were dense"
                              : fmt::format("rows lie in the order {}", orders[order]),
                   all_.share(fits));
