@@ -29,9 +29,9 @@ std::string format_word(int32_t format) {
   return format == ASSAY_FORMAT_NONE ? "none" : std::string(name_of(format_names(), format));
 }
 
-class List {
+class Redeclarations {
  public:
-  List(const Problem& p, const assay_arithmetic& a, uint32_t contracts)
+  Redeclarations(const Problem& p, const assay_arithmetic& a, uint32_t contracts)
       : p_(p), op_(op_of(p)), a_(a), contracts_(contracts) {}
 
   std::vector<Redeclaration> make() {
@@ -207,7 +207,7 @@ class List {
 }  // namespace
 
 std::vector<Redeclaration> redeclarations(const Problem& p, const assay_arithmetic& a, uint32_t contracts) {
-  return List(p, a, contracts).make();
+  return Redeclarations(p, a, contracts).make();
 }
 
 std::string otherwise_declared(const JudgedWrong& f) {
