@@ -47,6 +47,8 @@ SOURCES = {
     "16": ("explain_stranger_16.tar.xz", "stranger_16/strangerc.cpp"),
     "17": ("explain_stranger_17.tar.xz", "stranger_17/k.cpp"),
     "18": ("explain_stranger_18.tar.xz", "stranger_18/main.cpp"),
+    "19": ("explain_stranger_19.tar.xz", "stranger_19/src/k.cpp"),
+    "20": ("explain_stranger_20.tar.xz", "stranger_20/src/core.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
