@@ -283,9 +283,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   if (!done)
     for (Hypothesis& h : narrowed_leaders(clues, tester, all, tried, probes, choice.narrow)) {
       // In some keys alone it may be called otherwise.
-      if (h.among(choice.without) ||
-          std::find(choice.refuted.begin(), choice.refuted.end(), h.cause) != choice.refuted.end())
-        continue;
+      if (choice.excludes(h)) continue;
       all.push_back(std::move(h));
       try_out(all.size() - 1);
     }

@@ -3,6 +3,7 @@
 // the error remains. Hypotheses that fail on a few cells are not computed on the rest.
 #pragma once
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <string_view>
@@ -71,6 +72,9 @@ struct Choice {
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
   std::vector<Family> cut = {};      // ... and in unusual ways in parts and tiles
+  bool excludes(const Hypothesis& h) const {
+    return h.among(without) || std::find(refuted.begin(), refuted.end(), h.cause) != refuted.end();
+  }
 };
 
 // Predictors for the operands under NaN poison and low poison.

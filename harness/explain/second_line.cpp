@@ -79,8 +79,7 @@ void keep_asked(Hypotheses& all, const Choice& choice) {
   };
   std::erase_if(all, [&](const Hypothesis& h) {
     return (!choice.only.empty() && !choice.only.contains(h.cause) && !becomes(h.cause)) ||
-           h.among(choice.without) ||
-           std::find(choice.refuted.begin(), choice.refuted.end(), h.cause) != choice.refuted.end();
+           choice.excludes(h);
   });
   if (choice.words.empty()) return;
   std::vector<std::pair<std::string_view, Words>> asked;

@@ -8,6 +8,7 @@
 
 #include "harness/explain/families/decode_some.hpp"
 #include "harness/explain/families/read_orders.hpp"
+#include "harness/explain/families/reread.hpp"
 #include "harness/explain/families/sister_format.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/rounding.hpp"
@@ -17,28 +18,6 @@
 
 namespace assay {
 namespace {
-
-constexpr int64_t kMostElements = 4'000'000;
-
-using Member = assay_tensor assay_tensors::*;
-struct Who {
-  std::string name;
-  std::vector<Member> members;
-};
-
-// Every group of operands that may share a mistake.
-std::vector<Who> operands() {
-  return {{"K and V", {&assay_tensors::k, &assay_tensors::v}},
-          {"K", {&assay_tensors::k}},
-          {"V", {&assay_tensors::v}},
-          {"Q", {&assay_tensors::q}}};
-}
-
-int64_t span(const assay_tensor& t) {
-  int64_t last = 0;
-  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
-  return last + 1;
-}
 
 void add_world(const Clues& clues, Hypotheses& out, std::string_view cause, std::string text, double cost,
                World world) {
@@ -74,16 +53,14 @@ void read_codes(const void* data, int32_t format, const Value& value, std::vecto
 void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::string_view how, double cost,
             const Applies& applies, const Value& value) {
   const assay_tensors& t = *clues.evidence.operands(false).tensors;
-  for (const Who& who : operands()) {
-    const bool all = std::all_of(who.members.begin(), who.members.end(), [&](Member m) {
-      return (t.*m).data != nullptr && applies((t.*m).format) && span(t.*m) <= kMostElements;
-    });
-    if (!all) continue;
+  for (const OperandGroup& group : operand_groups()) {
+    if (!can_be_reread(t, group, [&](OperandMember m) { return applies((t.*m).format); })) continue;
     World world;
-    world.rewrite = [members = who.members, value](assay_tensors& a, std::vector<std::vector<float>>& owned) {
-      for (const Member m : members) {
+    world.rewrite = [members = group.members, value](assay_tensors& a,
+                                                     std::vector<std::vector<float>>& owned) {
+      for (const OperandMember m : members) {
         assay_tensor& tensor = a.*m;
-        std::vector<float>& numbers = owned.emplace_back(span(tensor));
+        std::vector<float>& numbers = owned.emplace_back(elements_spanned(tensor));
         const int bytes = format_bytes(tensor.format);
         const auto read = bytes == 1   ? read_codes<uint8_t>
                           : bytes == 2 ? read_codes<uint16_t>
@@ -93,8 +70,8 @@ void reread(const Clues& clues, Hypotheses& out, std::string_view cause, std::st
         tensor.format = ASSAY_FP32;
       }
     };
-    add_world(clues, out, cause, fmt::format("{}: {}", who.name, how),
-              cost + 0.05 * (who.members.size() < 2 ? 1 : 0), std::move(world));
+    add_world(clues, out, cause, fmt::format("{}: {}", group.name, how), cost + cost_of_one(group),
+              std::move(world));
   }
 }
 
@@ -183,7 +160,7 @@ void layouts(const Clues& clues, Hypotheses& out) {
   if (p.layout == ASSAY_LAYOUT_X || p.layout == ASSAY_LAYOUT_SHUFFLED) {
     // Axes: K block, head, dim / x, slot, dim % x; V block, head, dim, slot or block, head, slot / x, dim,
     // slot % x.
-    const auto read_as = [&](std::string text, Member of, std::vector<int64_t> strides) {
+    const auto read_as = [&](std::string text, OperandMember of, std::vector<int64_t> strides) {
       World world;
       world.change = [of, strides = std::move(strides)](const Problem&, assay_tensors& a) {
         for (size_t i = 0; i < strides.size(); ++i) (a.*of).stride[2 + i] = strides[i];
@@ -191,7 +168,7 @@ void layouts(const Clues& clues, Hypotheses& out) {
       add_world(clues, out, "memory.layout", std::move(text), 0.15, std::move(world));
     };
     // Runs of another length than x, in a tensor that has as many numbers.
-    const auto runs_of = [&](std::string text, Member of, int64_t run, int64_t outer,
+    const auto runs_of = [&](std::string text, OperandMember of, int64_t run, int64_t outer,
                              std::vector<int64_t> strides) {
       World world;
       world.change = [of, run, outer, strides = std::move(strides)](const Problem&, assay_tensors& a) {
@@ -270,7 +247,7 @@ void layouts(const Clues& clues, Hypotheses& out) {
   const bool hnd = p.layout == ASSAY_LAYOUT_HND;
   // One side with the strides of the other, where these lead no further than its own.
   const HostOperands host = clues.evidence.operands(false);
-  const auto as_the_other = [&](const char* text, Member of, Member other) {
+  const auto as_the_other = [&](const char* text, OperandMember of, OperandMember other) {
     const assay_tensor &own = host.tensors->*of, &theirs = host.tensors->*other;
     if (own.rank != theirs.rank) return;
     bool shorter = false;
@@ -287,11 +264,11 @@ void layouts(const Clues& clues, Hypotheses& out) {
   };
   as_the_other("V read with the strides of K", &assay_tensors::v, &assay_tensors::k);
   as_the_other("K read with the strides of V", &assay_tensors::k, &assay_tensors::v);
-  for (const Who& who : operands()) {
-    if (who.members[0] == &assay_tensors::q) continue;
+  for (const OperandGroup& group : operand_groups()) {
+    if (group.members[0] == &assay_tensors::q) continue;
     World world;
-    world.change = [members = who.members, hnd](const Problem& problem, assay_tensors& a) {
-      for (const Member m : members) {
+    world.change = [members = group.members, hnd](const Problem& problem, assay_tensors& a) {
+      for (const OperandMember m : members) {
         assay_tensor& t = a.*m;
         const int64_t inner = t.shape[3];
         // Axes of the tensor: NHD block, slot, head; HND block, head, slot.
@@ -302,7 +279,7 @@ void layouts(const Clues& clues, Hypotheses& out) {
       }
     };
     add_world(clues, out, "memory.layout",
-              fmt::format("{} read as {}", who.name, hnd ? "slots of heads" : "heads of slots"), 0.15,
+              fmt::format("{} read as {}", group.name, hnd ? "slots of heads" : "heads of slots"), 0.15,
               std::move(world));
   }
 }

@@ -7,30 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "harness/explain/families/reread.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
 
-constexpr int64_t kMostElements = 4'000'000;
-
-using Member = assay_tensor assay_tensors::*;
-struct Who {
-  std::string name;
-  std::vector<Member> members;
-};
-const Who kOperands[] = {{"K and V", {&assay_tensors::k, &assay_tensors::v}},
-                         {"K", {&assay_tensors::k}},
-                         {"V", {&assay_tensors::v}},
-                         {"Q", {&assay_tensors::q}}};
 using Applies = bool (*)(int32_t format);
 using Value = double (*)(int32_t format, uint32_t code);
-
-int64_t span(const assay_tensor& t) {
-  int64_t last = 0;
-  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
-  return last + 1;
-}
 
 // The axes that count dimensions, last one first, and how many of each a step of it is; empty: not known.
 std::vector<std::pair<int, int64_t>> axes_of_dims(const assay_tensor& t, int64_t dims) {
@@ -50,22 +34,21 @@ void reread_some(const Clues& clues, Hypotheses& out, std::string_view cause, st
   struct Some {
     int32_t of, at;
   };
-  for (const Who& who : kOperands) {
-    const bool all = std::all_of(who.members.begin(), who.members.end(), [&](Member m) {
+  for (const OperandGroup& group : operand_groups()) {
+    const auto fits = [&](OperandMember m) {
       const int64_t dims = m == &assay_tensors::v ? p.head_dim_v : p.head_dim_qk;
-      return (t.*m).data != nullptr && applies((t.*m).format) && span(t.*m) <= kMostElements &&
-             format_bytes((t.*m).format) == 1 && !axes_of_dims(t.*m, dims).empty();
-    });
-    if (!all) continue;
+      return applies((t.*m).format) && format_bytes((t.*m).format) == 1 && !axes_of_dims(t.*m, dims).empty();
+    };
+    if (!can_be_reread(t, group, fits)) continue;
     for (const Some some : {Some{2, 0}, {2, 1}, {4, 0}, {4, 1}, {4, 2}, {4, 3}, {8, 7}, {16, 15}}) {
       World world;
-      world.rewrite = [members = who.members, value, some, &p](assay_tensors& a,
-                                                               std::vector<std::vector<float>>& owned) {
-        for (const Member m : members) {
+      world.rewrite = [members = group.members, value, some, &p](assay_tensors& a,
+                                                                 std::vector<std::vector<float>>& owned) {
+        for (const OperandMember m : members) {
           assay_tensor& tensor = a.*m;
           const assay_tensor from = tensor;
           const auto axes = axes_of_dims(from, m == &assay_tensors::v ? p.head_dim_v : p.head_dim_qk);
-          std::vector<float>& numbers = owned.emplace_back(span(from));
+          std::vector<float>& numbers = owned.emplace_back(elements_spanned(from));
           std::vector<float> given(256), wrong(256);
           for (uint32_t code = 0; code < 256; ++code) {
             given[code] = static_cast<float>(decode(from.format, code));
@@ -89,8 +72,8 @@ void reread_some(const Clues& clues, Hypotheses& out, std::string_view cause, st
       };
       Hypothesis h = propose(
           clues, cause,
-          fmt::format("{}: {}, in dimensions of number {} modulo {}", who.name, how, some.at, some.of),
-          cost + 0.05 * (who.members.size() < 2 ? 1 : 0));
+          fmt::format("{}: {}, in dimensions of number {} modulo {}", group.name, how, some.at, some.of),
+          cost + cost_of_one(group));
       h.rules.world = std::make_shared<World>(std::move(world));
       out.push_back(std::move(h));
     }

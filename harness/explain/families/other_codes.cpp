@@ -5,14 +5,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "harness/explain/families/reread.hpp"
 #include "harness/explain/hypothesis.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
-
-constexpr int64_t kMostElements = 4'000'000;
 
 double by_fields(uint32_t code, int exponent_bits, int bias, int low) {
   const int mantissa_bits = 7 - exponent_bits;
@@ -25,39 +24,22 @@ double by_fields(uint32_t code, int exponent_bits, int bias, int low) {
   return code & 128 ? -size : size;
 }
 
-int64_t span(const assay_tensor& t) {
-  int64_t last = 0;
-  for (int axis = 0; axis < t.rank; ++axis) last += (t.shape[axis] - 1) * t.stride[axis];
-  return last + 1;
-}
-
 }  // namespace
 
 void other_code_family(const Clues& clues, Hypotheses& out) {
-  using Member = assay_tensor assay_tensors::*;
-  struct Who {
-    const char* name;
-    std::vector<Member> members;
-  };
-  const Who whos[] = {{"K and V", {&assay_tensors::k, &assay_tensors::v}},
-                      {"K", {&assay_tensors::k}},
-                      {"V", {&assay_tensors::v}},
-                      {"Q", {&assay_tensors::q}}};
   const assay_tensors& t = *clues.evidence.operands(false).tensors;
-  for (const Who& who : whos) {
-    const bool all = std::all_of(who.members.begin(), who.members.end(), [&](Member m) {
-      return (t.*m).data != nullptr && format_bytes((t.*m).format) == 1 && span(t.*m) <= kMostElements;
-    });
-    if (!all) continue;
+  for (const OperandGroup& group : operand_groups()) {
+    if (!can_be_reread(t, group, [&](OperandMember m) { return format_bytes((t.*m).format) == 1; })) continue;
     const auto add = [&](std::string_view cause, std::string text, double cost,
                          const std::function<double(uint32_t)>& of) {
-      Hypothesis h = propose(clues, cause, fmt::format("{}: {}", who.name, text),
-                             cost + 0.05 * (who.members.size() < 2));
+      Hypothesis h =
+          propose(clues, cause, fmt::format("{}: {}", group.name, text), cost + cost_of_one(group));
       auto world = std::make_shared<World>();
-      world->rewrite = [members = who.members, of](assay_tensors& a, std::vector<std::vector<float>>& owned) {
-        for (const Member m : members) {
+      world->rewrite = [members = group.members, of](assay_tensors& a,
+                                                     std::vector<std::vector<float>>& owned) {
+        for (const OperandMember m : members) {
           assay_tensor& tensor = a.*m;
-          std::vector<float>& numbers = owned.emplace_back(span(tensor));
+          std::vector<float>& numbers = owned.emplace_back(elements_spanned(tensor));
           for (size_t i = 0; i < numbers.size(); ++i)
             numbers[i] = static_cast<float>(of(static_cast<const uint8_t*>(tensor.data)[i]));
           tensor.data = numbers.data();
@@ -67,9 +49,9 @@ void other_code_family(const Clues& clues, Hypotheses& out) {
       h.rules.world = std::move(world);
       out.push_back(std::move(h));
     };
-    const int32_t format = (t.*who.members[0]).format;
-    const bool one_format = std::all_of(who.members.begin(), who.members.end(),
-                                        [&](Member m) { return (t.*m).format == format; });
+    const int32_t format = (t.*group.members[0]).format;
+    const bool one_format = std::all_of(group.members.begin(), group.members.end(),
+                                        [&](OperandMember m) { return (t.*m).format == format; });
     for (int bits : {3, 4, 5}) {
       const int usual = (1 << (bits - 1)) - 1;
       for (int bias : {usual, usual + 1, usual - 1})
