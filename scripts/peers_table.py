@@ -7,7 +7,7 @@ Usage: peers_table.py FOLDER
 FOLDER is what `scripts/record cuda FOLDER --steps peers` wrote. Decode: us with the L2 read over before each launch / overwritten /
 a captured launch replayed; prefill: TFLOP/s. Ratio: the best peer's time over ours, so above 1 we are ahead. FlashAttention-3 with
 a cache of e4m3 takes Q in e4m3 as well, so its number comes from a line of its own (of the same bytes). What is not there was not
-reached, or the peer does not take it; (!): the row's outcome was another than passed.
+reached, or the peer does not take it; a last line names peers that have no row at all; (!): the row's outcome was another than passed.
 """
 import csv
 import pathlib
@@ -93,6 +93,10 @@ def table(folder: pathlib.Path) -> str:
         blocks.append(block(prefill, "tflops", "TFLOP/s"))
     if torch := torch_block(folder):
         blocks.append(torch)
+    seen = {column_of(row["kernel"]) for row in decode + prefill}
+    missing = [name for name in PEERS if name not in seen] + ([] if torch else ["torch"])
+    if blocks and missing:
+        blocks.append([f"Not in this run: {', '.join(missing)}."])
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
 
