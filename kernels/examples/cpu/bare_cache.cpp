@@ -32,7 +32,7 @@ static uint8_t to_e4m3(float x) {  // to nearest even, what is beyond 448 become
   int exponent;
   const float size = std::min(std::fabs(x), 448.0f);
   std::frexp(size, &exponent);
-  const int step = std::max(exponent - 4, -9);
+  const int step = size > 0 ? std::max(exponent - 4, -9) : -9;  // frexp says exponent 0 of 0, as of 0.5
   const int code = (step + 9) * 8 + static_cast<int>(std::nearbyint(std::ldexp(size, -step)));
   return static_cast<uint8_t>(code | (std::signbit(x) ? 0x80 : 0));
 }
