@@ -96,7 +96,7 @@ endfunction()
 # The kernels for sm_90a and their entries; part of libassay_cuda.so.
 set(ASSAY_SM90_SOURCES ${ASSAY_KERNELS}/sm90/sm90.cpp ${ASSAY_KERNELS}/sm90/decode.cpp ${ASSAY_KERNELS}/sm90/decode_16bit.cu ${ASSAY_KERNELS}/sm90/decode_fp8.cu
   ${ASSAY_KERNELS}/sm90/decode_int8.cu ${ASSAY_KERNELS}/sm90/decode_packed.cu ${ASSAY_KERNELS}/sm90/decode_one.cu
-  ${ASSAY_KERNELS}/sm90/mla.cpp ${ASSAY_KERNELS}/sm90/mla_merge.cu ${ASSAY_KERNELS}/sm90/mla_turned.cu ${ASSAY_KERNELS}/sm90/mla_wgmma.cu ${ASSAY_KERNELS}/sm90/mla_widened.cu
+  ${ASSAY_KERNELS}/sm90/mla.cpp ${ASSAY_KERNELS}/sm90/mla_merge.cu ${ASSAY_KERNELS}/sm90/mla_turned.cu ${ASSAY_KERNELS}/sm90/mla_held.cu ${ASSAY_KERNELS}/sm90/mla_widened.cu
   ${ASSAY_KERNELS}/sm90/prefill.cpp ${ASSAY_KERNELS}/sm90/prefill_64.cu ${ASSAY_KERNELS}/sm90/prefill_128.cu ${ASSAY_KERNELS}/sm90/prefill_fp8.cu ${ASSAY_KERNELS}/sm90/prefill_int8.cu ${ASSAY_KERNELS}/sm90/decode_keys.cu
   ${ASSAY_KERNELS}/sm90/prefill_192.cu ${ASSAY_KERNELS}/sm90/prefill_256.cu ${ASSAY_KERNELS}/sm90/tensor_map.cpp)
 # Kernels that choose among those of a library.

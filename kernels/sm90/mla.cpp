@@ -109,9 +109,11 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   m.item_rows = shape.rows, m.shares = shape.workers;
   m.share_tiles = in_wholes ? static_cast<int32_t>(whole) : 0;
   m.order_declared = in_wholes || cuts_evenly(list.all, shape.workers);
-  // What is left of a weight is scaled where the warpgroups' sums are joined and once per batch of the merge.
+  // What is left of a weight is scaled where the warpgroups' sums are joined (in mla_held.h one has all of
+  // them) and once per batch of the merge.
   constexpr int32_t kMerged = 32 * kMlaMergeBatch;
-  m.partial_roundings = 1 + (shape.workers + kMerged - 1) / kMerged;
+  const int32_t joined = shape.bytes || shape.rows == kMlaFewRows ? 1 : 0;
+  m.partial_roundings = joined + (shape.workers + kMerged - 1) / kMerged;
   // A thread adds the keys of a tile in two sums of eight and joins them, adds tiles; then four threads,
   // parts.
   m.row_sum_chain = static_cast<int32_t>(

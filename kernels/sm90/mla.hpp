@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call of the kernels for absorbed MLA decode (mla_wgmma.h, mla_widened.h, mla_turned.h, mla_merge.cu) as
+// A call of the kernels for absorbed MLA decode (mla_held.h, mla_widened.h, mla_turned.h, mla_merge.cu) as
 // the plain data that travels to the device, and how they are launched.
 #pragma once
 
@@ -59,7 +59,7 @@ struct MlaShape {
   bool half;
   bool bytes;       // the cache is e4m3
   bool bulk;        // pages of a multiple of 64 tokens: bulk copies
-  int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (two blocks): mla_wgmma, of bytes mla_widened
+  int32_t rows;     // of an item: 16 (mla_turned), 64, or 128 (two blocks): mla_held, of bytes mla_widened
   int32_t workers;  // blocks, or pairs of blocks
 };
 

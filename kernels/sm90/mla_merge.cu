@@ -142,7 +142,7 @@ cudaError_t launch_merge(const MlaCall& p, const MlaShape& shape, cudaStream_t s
 
 }  // namespace
 
-// mla_turned.cu, mla_wgmma.cu, mla_widened.cu
+// mla_turned.cu, mla_held.cu, mla_widened.cu
 cudaError_t launch_mla_few(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 cudaError_t launch_mla_many(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);
 cudaError_t launch_mla_widened(const MlaCall&, const CUtensorMap&, const MlaShape&, cudaStream_t);

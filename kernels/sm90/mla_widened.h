@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Absorbed MLA decode for items of 64 or 128 rows of a cache of e4m3: the consumers of mla_wgmma.h, which
-// find keys in the format of Q, behind a warpgroup that widens the codes, each once, exactly. So a cache is
-// read once for 64 rows, and by the two blocks of an item of 128 at about the same time.
+// Absorbed MLA decode for items of 64 or 128 rows of a cache of e4m3: the consumers of
+// mla_widened_products.h, which find keys in the format of Q, behind a warpgroup that widens the codes, each
+// once, exactly. So a cache is read once for 64 rows, and by the two blocks of an item of 128 (one KV head)
+// side by side at about the same time, the second from the L2.
 //
 // One block per multiprocessor, 384 threads (of 512 ptxas compiles no product of 256 columns: it wants 158
-// registers at entry). Warpgroups 0 and 1 as in mla_wgmma.h; of warpgroup 2 warp 0 plans a piece and copies
-// it, the others widen. Shared memory is what mla_wgmma.h has, so there is no room for codes apart: they
-// arrive where they will be widened. Codes of two columns, 64 keys x 128, are 8 KiB and lie in the first of
-// the two; a warp reads all codes of 16 keys, then writes them back in twice the bytes: the same rows of 128
-// bytes, and those of the column behind. So no warp waits for another one, and the 20 such units of a tile go
-// round the three warps.
+// registers at entry). Warpgroups 0 and 1 multiply; of warpgroup 2 warp 0 plans a piece (mla_schedule.h) and
+// copies it, in boxes of 64 keys x 128 codes (pages of a multiple of 64) or row by row, the others widen.
+// Keys of 16 bits fill shared memory, so there is no room for codes apart: they arrive where they will be
+// widened. Codes of two columns, 64 keys x 128, are 8 KiB and lie in the first of the two; a warp reads all
+// codes of 16 keys, then writes them back in twice the bytes: the same rows of 128 bytes, and those of the
+// column behind. So no warp waits for another one, and the 20 such units of a tile go round the three warps.
 //
 // Barriers: raw (per part of a tile) from copies to widening, full from widening (an arrival of each lane a
 // unit, behind fence_async: one lane for its warp is no faster, and racecheck does not follow that) to the
@@ -19,13 +20,14 @@
 // lane 0 arrives at raw for itself, too.
 #pragma once
 
-#include "kernels/sm90/mla_wgmma.h"
+#include "kernels/sm90/launch.h"
+#include "kernels/sm90/mla_widened_products.h"
 
 namespace assay_sm90 {
 namespace {
 
 // (2 x 216 + 72) x 128 = 168 x 384: what the launch takes.
-constexpr int kWidenedConsumerRegisters = 216, kWidenedOtherRegisters = 72;
+constexpr int kWidenedThreads = 384, kWidenedConsumerRegisters = 216, kWidenedOtherRegisters = 72;
 constexpr int kWideners = 3;                // warps
 constexpr int kWideningRows = 16;           // keys of a unit
 constexpr int kUnits = 64 / kWideningRows;  // of a part
@@ -161,8 +163,9 @@ __device__ inline void widened_widen(MlaShared& sh, int unit) {
 
 // `blocks`: 1 or 2 per item.
 template <bool kBulk, bool kHalf>
-__global__ void __launch_bounds__(kMlaThreads, 1)
-    mla_widened(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p, int blocks) {
+__global__ void __launch_bounds__(kWidenedThreads, 1)
+    mla_widened_wgmma(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p,
+                      int blocks) {
   unsigned char* const memory = dynamic_memory();
   auto& sh = *reinterpret_cast<MlaShared*>(memory);
   const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
@@ -191,22 +194,24 @@ __global__ void __launch_bounds__(kMlaThreads, 1)
       widened_widen<kHalf>(sh, warp - 1);
   } else {
     registers_up<kWidenedConsumerRegisters>();
-    mla_consume<kBulk, kHalf, true>(p, sh, group, blocks);
+    mla_consume<kHalf>(p, sh, group, blocks);
   }
 }
 
 template <bool kBulk, bool kHalf>
 cudaError_t launch_mla_widened_of(const MlaCall& p, const CUtensorMap& map, const MlaShape& shape,
                                   cudaStream_t stream) {
-  const auto kernel = mla_widened<kBulk, kHalf>;
+  const auto kernel = mla_widened_wgmma<kBulk, kHalf>;
   static const cudaError_t ready =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(MlaShared));
   if (ready != cudaSuccess) return ready;
   const int blocks = shape.rows / kMlaRows;
-  return launch_kernel(
-      kernel,
-      {.grid = shape.workers * blocks, .threads = kMlaThreads, .bytes = sizeof(MlaShared), .stream = stream},
-      map, p, blocks);
+  return launch_kernel(kernel,
+                       {.grid = shape.workers * blocks,
+                        .threads = kWidenedThreads,
+                        .bytes = sizeof(MlaShared),
+                        .stream = stream},
+                       map, p, blocks);
 }
 
 }  // namespace

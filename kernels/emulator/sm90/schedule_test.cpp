@@ -223,7 +223,7 @@ TEST_F(Schedules, OfLatentRowsAreDeclared) {
     const int workers = assay_sm90::dividing_workers(int64_t{call.requests} * call.items,
                                                      std::max(1, rows == 128 ? machine / 2 : machine));
     // Two warpgroups take the tiles of up to 16 rows in turn (mla_turned.h), and of more each tile
-    // (mla_wgmma.h, mla_widened.h).
+    // (mla_held.h, mla_widened.h).
     const int turns = rows == assay_sm90::kMlaFewRows ? 2 : 1;
     std::vector<assay_sm90::MlaMergePlan> plans;
     const auto pieces = schedule::of_mla(call, rows, workers, plans);

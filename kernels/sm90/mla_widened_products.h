@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Absorbed MLA decode for items of 64 rows (new token, head), or of 128 by two blocks side by side, which
-// read the same keys at about the same time, the second from the L2: K is [keys][576], V its first 512
-// columns, one KV head.
+// Absorbed MLA decode of a cache of e4m3 for items of 64 or 128 rows: what lies in shared memory, and the two
+// warpgroups that multiply keys which others have widened there to the format of Q (mla_widened.h).
 //
-// One block per multiprocessor, 384 threads. Warpgroups 0 and 1 take tiles of 64 keys in turn: S[64][64] = Q
-// K^T, softmax, P; each holds half of O, 256 columns, so P of a tile is used twice: from registers by the
-// warpgroup that made it, from shared memory by the other one. The running maximum goes along with P, each
-// sums the weights of its own tiles. Warpgroup 2: one warp plans (mla_schedule.h), one copies, in boxes of 64
-// keys x 64 elements (pages of a multiple of 64) or row by row.
+// They take tiles of 64 keys in turn: S[64][64] = Q K^T, softmax, P; each holds half of O, 256 columns, so P
+// of a tile is used twice: from registers by the warpgroup that made it, from shared memory by the other one.
+// The running maximum goes along with P, each sums the weights of its own tiles.
 //
 // There is room for two tiles, so a tile's buffer must soon be free: the products with P of the other
 // warpgroup come in the middle of a warpgroup's own S, behind the columns that arrive first.
@@ -17,12 +14,10 @@
 // for the columns beyond V (read once) and for each half of V, free as soon as its warpgroup is done with it;
 // one for P of each warpgroup (the other one waits for every phase, so a parity cannot be taken for an older
 // one) and one for what it has at the end of a piece; a queue of pieces. What is kept per row is read and
-// written by every fourth lane, which also arrives for it, so that racecheck can follow. A cache of e4m3: the
-// same consumers behind warps that widen its codes (mla_widened.h). What each decision cost or brought:
-// VARIANTS.md.
+// written by every fourth lane, which also arrives for it, so that racecheck can follow. What each decision
+// cost or brought: VARIANTS.md.
 #pragma once
 
-#include "kernels/sm90/launch.h"
 #include "kernels/sm90/mla_bytes.h"
 #include "kernels/sm90/mla_schedule.h"
 #include "kernels/sm90/softmax.h"
@@ -30,7 +25,6 @@
 namespace assay_sm90 {
 namespace {
 
-constexpr int kMlaThreads = 384, kMlaProducerRegisters = 40, kMlaConsumerRegisters = 232;
 constexpr int kMlaRows = 64;      // of a block
 constexpr int kMlaColumn = 8192;  // bytes of 64 keys x 64 elements
 constexpr int kMlaColumns = 9;    // of K; the first 8 are V
@@ -47,7 +41,7 @@ struct alignas(1024) MlaShared {
   float2 ends[2][2][kMlaRows];
   MlaQueue queue;
   uint64_t full[2][kMlaParts], empty[2][kMlaFrees];  // empty: column 8, columns 0 to 3, 4 to 7
-  uint64_t raw[2][kMlaParts];                        // codes that have come (mla_widened.h)
+  uint64_t raw[2][kMlaParts];                        // codes that have come
   uint64_t p_full[2], ends_full[2];
 };
 static_assert(sizeof(MlaShared) <= 232448);
@@ -62,62 +56,8 @@ __device__ inline int mla_part_needs(int part, int buffer) {
   return part == 0 ? 0 : part % 2 == 0 ? -1 : 1 + ((part - 1) / 2 ^ buffer);
 }
 
-// ---- copies
-template <bool kBulk>
-__device__ inline void mla_produce(const MlaCall& p, const CUtensorMap& map, MlaShared& sh) {
-  const int lane = threadIdx.x % 32;
-  int done = 0;  // tiles
-  for (int taken = 0;; ++taken) {
-    barrier_wait_asleep(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
-    const MlaPiece& w = sh.queue.piece[taken & 1];
-    if (!w.valid) break;
-    const int64_t table = mla_table(p, w);
-    // Rows of other items read the same keys.
-    const uint64_t policy = p.items > 1 ? kEvictNormal : kEvictFirst;
-    MlaRows rows;
-    if constexpr (!kBulk) rows.find(p, w, table, w.tile);
-    for (int tile = w.tile; tile < w.stop; ++tile, ++done) {
-      const int key = tile * kMlaKeys, buffer = done & 1;
-      auto wait_empty = [&](int which) {
-        barrier_wait_asleep(shared_address(&sh.empty[buffer][which]), ~(done >> 1) & 1);
-      };
-      if (kBulk && key >= w.begin && key + kMlaKeys <= w.end) {
-        const int page = key / p.page, slot = key - page * p.page;
-        const int block = __ldg(p.table + table + page * p.table_stride);
-        SM90_UNROLL for (int part = 0; part < kMlaParts; ++part) {
-          const int column = mla_part_column(part, buffer), count = mla_part_columns(part);
-          if (const int needs = mla_part_needs(part, buffer); needs >= 0) wait_empty(needs);
-          const uint32_t bar = shared_address(&sh.full[buffer][part]);
-          if (elect()) {
-            barrier_expect(bar, count * kMlaColumn);
-            SM90_UNROLL for (int c = 0; c < count; ++c) load_box(
-                shared_address(sh.k[buffer][column + c]), &map, bar, 64 * (column + c), slot, block, policy);
-          } else {
-            barrier_arrive(bar);
-          }
-          __syncwarp();
-        }
-      } else {
-        if constexpr (kBulk) rows.find(p, w, table, tile);
-        // All of the tile, key by key.
-        SM90_LOOP for (int i = 0; i < kMlaFrees; ++i) wait_empty(i);
-        rows.each(p, [&](int r, const uint8_t* from, bool there) {
-          const uint32_t to = shared_address(sh.k[buffer][0]) + r * 128 + ((lane % 8 ^ r % 8) << 4);
-          SM90_UNROLL for (int c = 0; c < kMlaColumns; ++c)
-              copy16_or_zero(to + c * kMlaColumn, from + c * 128, there);
-        });
-        SM90_LOOP for (int i = 0; i < kMlaParts; ++i) arrive_when_copied(shared_address(&sh.full[buffer][i]));
-        if constexpr (!kBulk) rows.find(p, w, table, tile + 1);  // while its buffers become free
-      }
-    }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
-  }
-}
-
 // ---- scores and values: warpgroup `group`, tiles of that parity, columns 256 group to 256 group + 255 of O
-// kBytes: keys were widened by threads, which fenced for themselves, and have scales.
-template <bool kBulk, bool kHalf, bool kBytes>
+template <bool kHalf>
 __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, int blocks) {
   const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
   const int rank = static_cast<int>(blockIdx.x % blocks);
@@ -151,8 +91,8 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     const int first = w.row + rank * kMlaRows, all = w.rows * p.heads;  // rows of the request
-    float scale_log2 = p.scale_log2;
-    if constexpr (kBytes) scale_log2 *= mla_scale(p.k_scale, p.k_scale_host, w.request * p.k_scale_request);
+    const float scale_log2 =
+        p.scale_log2 * mla_scale(p.k_scale, p.k_scale_host, w.request * p.k_scale_request);
     named_sync(1, 256);  // no warp reads the old Q any more
     SM90_LOOP for (int i = 0; i < 2; ++i) {
       const int r = 32 * i + threadIdx.x / 8;
@@ -172,9 +112,6 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     // Tile by tile of this warpgroup, with what the other one has left in between.
     SM90_LOOP for (int tile = w.tile + ((group ^ w.number) & 1); tile <= w.stop; tile += 2) {
       const int number = w.number + tile - w.tile, key = tile * kMlaKeys;
-      auto threads_copied = [&](int at) {
-        return !kBytes && (!kBulk || at < w.begin || at + kMlaKeys > w.end);
-      };
       auto arrived = [&](int part) { barrier_wait(shared_address(&sh.full[group][part]), number >> 1 & 1); };
       auto multiply = [&](int part) {
         const uint32_t column = mla_part_column(part, group) * kStep;
@@ -190,10 +127,6 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
       };
       // The columns beyond V and of this warpgroup's half, as they arrive; then the others.
       auto first_scores = [&] {
-        if (threads_copied(key)) {
-          SM90_LOOP for (int i = 0; i < kMlaParts; ++i) arrived(i);
-          fence_async();
-        }
         mma_fence();
         SM90_UNROLL for (int part = 0; part < 3; ++part) arrived(part), multiply(part);
         mma_commit();
@@ -211,7 +144,6 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
         scale(alpha);
         SM90_UNROLL for (int i = 3; i < 5; ++i)
             barrier_wait(shared_address(&sh.full[group ^ 1][i]), (number - 1) >> 1 & 1);
-        if (threads_copied(key - kMlaKeys)) fence_async();
         pin(o);
         mma_fence();
         SM90_UNROLL for (int i = 0; i < 4; ++i)
@@ -303,8 +235,7 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     barrier_wait(shared_address(&sh.ends_full[group ^ 1]), taken & 1);
     float other[2], others_sum[2];
     row_pair(sh.ends[taken & 1][group ^ 1], other, others_sum);
-    float v_scale = 1;
-    if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
+    const float v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     SM90_UNROLL for (int r = 0; r < 2; ++r) {
       const float most = fmaxf(top[r], other[r]), mine = quad_sum(sum[r]);
       float l = 0;
@@ -347,56 +278,6 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
     __syncwarp();
     if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
   }
-}
-
-// `blocks`: 1 or 2 per item.
-template <bool kBulk, bool kHalf>
-__global__ void __launch_bounds__(kMlaThreads, 1)
-    mla_wgmma(const __grid_constant__ CUtensorMap map, const __grid_constant__ MlaCall p, int blocks) {
-  unsigned char* const memory = dynamic_memory();
-  auto& sh = *reinterpret_cast<MlaShared*>(memory);
-  const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) {
-    constexpr int kLanes = 32, kRowLanes = 8;  // every fourth lane reads and writes what is kept per row
-    sh.queue.init(9);
-    for (int b = 0; b < 2; ++b) {
-      for (int i = 0; i < kMlaParts; ++i) barrier_init(shared_address(&sh.full[b][i]), kLanes);
-      for (int i = 0; i < kMlaFrees; ++i) barrier_init(shared_address(&sh.empty[b][i]), 4);
-      barrier_init(shared_address(&sh.p_full[b]), 4 * kRowLanes);
-      barrier_init(shared_address(&sh.ends_full[b]), 4 * kRowLanes);
-    }
-    barrier_init_fence();
-  }
-  __syncthreads();
-  if (group == 2) {
-    registers_down<kMlaProducerRegisters>();
-    launch_next();
-    const int warp = __shfl_sync(~0u, threadIdx.x / 32 % 4, 0);
-    if (warp == 0) {
-      mla_produce<kBulk>(p, map, sh);
-    } else if (warp == 1) {
-      MlaPieces pieces(p, kMlaRows * blocks, blockIdx.x / blocks, gridDim.x / blocks);
-      for (int n = 0; sh.queue.put(pieces, n);) ++n;
-      mla_plan_merges(p, kMlaRows * blocks, gridDim.x / blocks);
-    }
-  } else {
-    registers_up<kMlaConsumerRegisters>();
-    mla_consume<kBulk, kHalf, false>(p, sh, group, blocks);
-  }
-}
-
-template <bool kBulk, bool kHalf>
-cudaError_t launch_mla_wgmma(const MlaCall& p, const CUtensorMap& map, const MlaShape& shape,
-                             cudaStream_t stream) {
-  const auto kernel = mla_wgmma<kBulk, kHalf>;
-  static const cudaError_t ready =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(MlaShared));
-  if (ready != cudaSuccess) return ready;
-  const int blocks = shape.rows / kMlaRows;
-  return launch_kernel(
-      kernel,
-      {.grid = shape.workers * blocks, .threads = kMlaThreads, .bytes = sizeof(MlaShared), .stream = stream},
-      map, p, blocks);
 }
 
 }  // namespace
