@@ -180,6 +180,7 @@ __device__ inline void held_queries(const MlaCall& p, const MlaPiece& w, int fir
     SM90_UNROLL for (int k = 0; k < 4; ++k) q[16 * c + 4 * j + k] = x[k];
   }
   fence_async();
+  named_sync(1, 128);  // an arrival of one lane for its warp says too little for racecheck
   SM90_UNROLL for (int i = kHeldKept / 2; i < kHeldQuarters; ++i) freed(i);
   // A phase of every barrier, as of a tile; those that free the places come last, behind all of the others.
   if (warp == 0) {
