@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "reference/bounds/bounds.hpp"
@@ -85,6 +86,27 @@ TEST(Alike, BothFormsFindStructureInLongRows) {
                          elementwise = bounded_attention_elementwise(c.problem, c.host(), c.rows(), a);
   EXPECT_GT(elementwise.p_declined, 8);
   EXPECT_EQ(matrix.p_declined, elementwise.p_declined);
+}
+
+// Products of 0 have either sign, and their sums are one score: two keys of it repeat, in few rows and in
+// many.
+TEST(Alike, ZerosOfEitherSignAreOneScore) {
+  for (const int32_t rows : {2, 40})
+    for (const int32_t dim : {1, 16}) {
+      DenseCase c = make_case(Family::kNormal, rows, 2, dim, 3, ASSAY_BF16);
+      c.problem.mask = ASSAY_MASK_FULL;
+      std::fill(c.q.begin(), c.q.end(), 0.0);
+      for (int32_t t = 0; t < dim; ++t) c.k[t] = 1, c.k[dim + t] = -1;
+      c.store();
+      const assay_arithmetic a = testkit::tensor_core(ASSAY_BF16, 64, 16, 25, 23);
+      for (const bool elementwise : {false, true}) {
+        const BoundedAttention b = elementwise
+                                       ? bounded_attention_elementwise(c.problem, c.host(), c.rows(), a)
+                                       : bounded_attention(c.problem, c.host(), c.rows(), a);
+        EXPECT_EQ(b.p_declined, static_cast<int64_t>(b.value.lse.size()))
+            << rows << ' ' << dim << elementwise;
+      }
+    }
 }
 
 // fp8 codes whose sums come back by chance: the variance grows with their number and the tiers stay, in both

@@ -28,14 +28,15 @@ inline Vector<T> load_vector(const T* from) {
   std::memcpy(&v, from, sizeof v);
   return v;
 }
-template <class T>
+// A sum of -0 is 0 in either form.
+template <bool kAdd, class T>
 inline void add_vector(T* to, Vector<T> v) {
-  v += load_vector(to);
+  v += kAdd ? load_vector(to) : Vector<T>{};
   std::memcpy(to, &v, sizeof v);
 }
 
-// kRows rows by one panel, of which `columns` are there.
-template <class T, int kRows>
+// kRows rows by one panel, of which `columns` are there, added to what is in `to` or (kAdd = false) to 0.
+template <class T, int kRows, bool kAdd>
 void multiply_block(const T* left, int64_t left_stride, const T* right, int64_t step, int64_t depth, T factor,
                     T* to, int64_t to_stride, int64_t columns) {
   constexpr int64_t kPanel = RightFactor<T>::kPanel, kLanes = kPanel / 2;
@@ -50,28 +51,56 @@ void multiply_block(const T* left, int64_t left_stride, const T* right, int64_t 
   }
   if (columns == kPanel) {
     for (int r = 0; r < kRows; ++r) {
-      add_vector(to + r * to_stride, factor * low[r]);
-      add_vector(to + r * to_stride + kLanes, factor * high[r]);
+      add_vector<kAdd>(to + r * to_stride, factor * low[r]);
+      add_vector<kAdd>(to + r * to_stride + kLanes, factor * high[r]);
     }
     return;
   }
   for (int r = 0; r < kRows; ++r) {
     T part[kPanel] = {};
-    add_vector(part, factor * low[r]);
-    add_vector(part + kLanes, factor * high[r]);
-    for (int64_t d = 0; d < columns; ++d) to[r * to_stride + d] += part[d];
+    add_vector<true>(part, factor * low[r]);
+    add_vector<true>(part + kLanes, factor * high[r]);
+    for (int64_t d = 0; d < columns; ++d)
+      to[r * to_stride + d] = (kAdd ? to[r * to_stride + d] : T{0}) + part[d];
   }
 }
 
-template <class T, int kRows>
+// Up to kRows rows. What a block leaves over keeps few sums in flight, so two blocks share it.
+template <class T, int kRows, bool kAdd>
 void multiply_rest(int64_t rows, const T* left, int64_t left_stride, const T* right, int64_t step,
                    int64_t depth, T factor, T* to, int64_t to_stride, int64_t columns) {
-  if constexpr (kRows > 0) {
+  if constexpr (kRows > kBlockRows) {
+    constexpr int kFirst = kBlockRows - 2;
+    if (rows < kRows)
+      return multiply_rest<T, kRows - 1, kAdd>(rows, left, left_stride, right, step, depth, factor, to,
+                                               to_stride, columns);
+    multiply_block<T, kFirst, kAdd>(left, left_stride, right, step, depth, factor, to, to_stride, columns);
+    multiply_block<T, kRows - kFirst, kAdd>(left + kFirst * left_stride, left_stride, right, step, depth,
+                                            factor, to + kFirst * to_stride, to_stride, columns);
+  } else if constexpr (kRows > 0) {
     if (rows == kRows)
-      multiply_block<T, kRows>(left, left_stride, right, step, depth, factor, to, to_stride, columns);
+      multiply_block<T, kRows, kAdd>(left, left_stride, right, step, depth, factor, to, to_stride, columns);
     else
-      multiply_rest<T, kRows - 1>(rows, left, left_stride, right, step, depth, factor, to, to_stride,
-                                  columns);
+      multiply_rest<T, kRows - 1, kAdd>(rows, left, left_stride, right, step, depth, factor, to, to_stride,
+                                        columns);
+  }
+}
+
+// Rows of `left` by rows [from, from + depth) of the right factor.
+template <class T, bool kAdd>
+void multiply_part(const T* left, int64_t left_stride, int64_t rows, const RightFactor<T>& right,
+                   int64_t from, int64_t depth, T factor, T* to, int64_t to_stride) {
+  constexpr int64_t kPanel = RightFactor<T>::kPanel, kMostLeft = kBlockRows + 2;
+  for (int64_t at = 0, n = 0; at < right.columns(); at += kPanel, ++n) {
+    const int64_t columns = std::min(kPanel, right.columns() - at);
+    const T* panel = right.panel(n) + from * right.step();
+    const auto at_row = [&](int64_t i) { return left + i * left_stride + from; };
+    int64_t i = 0;
+    for (; rows - i > kMostLeft; i += kBlockRows)
+      multiply_block<T, kBlockRows, kAdd>(at_row(i), left_stride, panel, right.step(), depth, factor,
+                                          to + i * to_stride + at, to_stride, columns);
+    multiply_rest<T, kMostLeft, kAdd>(rows - i, at_row(i), left_stride, panel, right.step(), depth, factor,
+                                      to + i * to_stride + at, to_stride, columns);
   }
 }
 
@@ -127,21 +156,19 @@ void RightFactor<T>::lay_out_transposed(const T* from, int64_t depth, int64_t co
 template <class T>
 void add_product(const T* left, int64_t left_stride, int64_t rows, const RightFactor<T>& right, T factor,
                  T* to, int64_t to_stride) {
-  constexpr int64_t kPanel = RightFactor<T>::kPanel;
-  for (int64_t from = 0; from < right.depth(); from += kDepth) {
-    const int64_t depth = std::min(kDepth, right.depth() - from);
-    for (int64_t at = 0, n = 0; at < right.columns(); at += kPanel, ++n) {
-      const int64_t columns = std::min(kPanel, right.columns() - at);
-      const T* panel = right.panel(n) + from * right.step();
-      const auto at_row = [&](int64_t i) { return left + i * left_stride + from; };
-      int64_t i = 0;
-      for (; i + kBlockRows <= rows; i += kBlockRows)
-        multiply_block<T, kBlockRows>(at_row(i), left_stride, panel, right.step(), depth, factor,
-                                      to + i * to_stride + at, to_stride, columns);
-      multiply_rest<T, kBlockRows - 1>(rows - i, at_row(i), left_stride, panel, right.step(), depth, factor,
-                                       to + i * to_stride + at, to_stride, columns);
-    }
-  }
+  for (int64_t from = 0; from < right.depth(); from += kDepth)
+    multiply_part<T, true>(left, left_stride, rows, right, from, std::min(kDepth, right.depth() - from),
+                           factor, to, to_stride);
+}
+
+template <class T>
+void set_product(const T* left, int64_t left_stride, int64_t rows, const RightFactor<T>& right, T factor,
+                 T* to, int64_t to_stride) {
+  multiply_part<T, false>(left, left_stride, rows, right, 0, std::min(kDepth, right.depth()), factor, to,
+                          to_stride);
+  for (int64_t from = kDepth; from < right.depth(); from += kDepth)
+    multiply_part<T, true>(left, left_stride, rows, right, from, std::min(kDepth, right.depth() - from),
+                           factor, to, to_stride);
 }
 
 namespace {
@@ -194,5 +221,8 @@ template class RightFactor<float>;
 template void add_product(const double*, int64_t, int64_t, const RightFactor<double>&, double, double*,
                           int64_t);
 template void add_product(const float*, int64_t, int64_t, const RightFactor<float>&, float, float*, int64_t);
+template void set_product(const double*, int64_t, int64_t, const RightFactor<double>&, double, double*,
+                          int64_t);
+template void set_product(const float*, int64_t, int64_t, const RightFactor<float>&, float, float*, int64_t);
 
 }  // namespace assay::matrix_bounds

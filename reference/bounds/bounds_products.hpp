@@ -42,6 +42,10 @@ class RightFactor {
 template <class T>
 void add_product(const T* left, int64_t left_stride, int64_t rows, const RightFactor<T>& right, T factor,
                  T* to, int64_t to_stride);
+// The same where `to` holds nothing yet: bit for bit what add_product() makes of zeros.
+template <class T>
+void set_product(const T* left, int64_t left_stride, int64_t rows, const RightFactor<T>& right, T factor,
+                 T* to, int64_t to_stride);
 
 // to [rows, keys] = q [rows, depth] times the transpose of k [keys, depth], where few rows pass over k.
 void dot_products(const double* q, int64_t rows, const double* k, int64_t keys, int64_t depth, double* to,

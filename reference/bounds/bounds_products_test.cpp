@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -49,7 +50,7 @@ TYPED_TEST_SUITE(Products, Types);
 
 TYPED_TEST(Products, AreThoseOfPlainSums) {
   using T = TypeParam;
-  for (const int64_t rows : {1, 5, 6, 17, 18, 31})
+  for (const int64_t rows : {1, 5, 6, 7, 8, 9, 17, 18, 31})
     for (const int64_t columns : {1, 16, 19, 64})
       for (const int64_t depth : {1, 7, 256, 300}) {
         const int64_t left_stride = depth + 3, stride = columns + 2;
@@ -66,6 +67,29 @@ TYPED_TEST(Products, AreThoseOfPlainSums) {
         add_product(left.data(), left_stride, rows, right, T{1}, to.data(), stride);
         this->expect(to, stride, rows, columns, depth, left, left_stride, 1, 0,
                      [&](int64_t k, int64_t d) { return turned[static_cast<size_t>(d * depth + k)]; });
+      }
+}
+
+TYPED_TEST(Products, SetAreThoseAddedToZeros) {
+  using T = TypeParam;
+  for (const int64_t rows : {1, 7, 8, 31})
+    for (const int64_t columns : {16, 19, 64})
+      for (const int64_t depth : {7, 256, 300}) {
+        const int64_t stride = columns + 2;
+        std::vector<T> left = this->numbers(rows * depth);
+        std::fill_n(left.begin(), depth, T{0});  // a sum of 0, which the factor makes -0
+        const std::vector<T> v = this->numbers(depth * columns);
+        RightFactor<T> right;
+        right.lay_out(v.data(), depth, columns, rows);
+        std::vector<T> added(static_cast<size_t>(rows * stride), T{0}), set(added.size(), T{2});
+        add_product(left.data(), depth, rows, right, T{-3}, added.data(), stride);
+        set_product(left.data(), depth, rows, right, T{-3}, set.data(), stride);
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t d = 0; d < stride; ++d) {
+            const auto at = static_cast<size_t>(i * stride + d);
+            ASSERT_EQ(set[at], d < columns ? added[at] : T{2}) << rows << " " << columns << " " << depth;
+            ASSERT_EQ(std::signbit(set[at]), std::signbit(added[at])) << rows << " " << columns;
+          }
       }
 }
 

@@ -37,9 +37,8 @@ void multiply_transposed(const Matrix& q, const Matrix& k, int64_t count, RightF
                          Matrix& products) {
   if (q.rows() < kWorthACopy)
     return dot_products(q.data(), q.rows(), k.data(), count, k.cols(), products.data(), kTileKeys);
-  products.leftCols(count).setZero();
   of_k.lay_out_transposed(k.data(), k.cols(), count);
-  add_product(q.data(), k.cols(), q.rows(), of_k, 1.0, products.data(), kTileKeys);
+  set_product(q.data(), k.cols(), q.rows(), of_k, 1.0, products.data(), kTileKeys);
 }
 
 // Keys of a tile whose products are looked at one by one: which ones does not follow from the data's periods.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "reference/bounds/bounds_infinity.hpp"
 
@@ -17,6 +18,12 @@ constexpr size_t kManyElements = size_t{1} << 15;
 constexpr double kLittleWider = 1.25;
 
 double no_nan(double x) { return std::isnan(x) ? kInf : x; }
+
+// One or eight channels, one after the other.
+const double* lanes(const double& x) { return &x; }
+const double* lanes(const Eight& x) { return x.data(); }
+double* lanes(double& x) { return &x; }
+double* lanes(Eight& x) { return x.data(); }
 
 // The interval of one row and head. Numbers so large that their squares leave fp32 have no bound.
 void intersect_slot(BoundedAttention& b, size_t slot) {
@@ -82,25 +89,41 @@ void RowTiers::element(int32_t d, const ChannelFacts<T>& c) {
   const ElementBounds<T> b = bounds_.element(c);
   const bool narrow = bounds_.narrow(), followed = bounds_.followed();
   const int64_t first = first_ + d;
-  for (int32_t k = 0; k < kLanes<T>; ++k) {
-    const int64_t at = first + k;
-    const double o = lane(c.o, k), replayed = lane(c.replayed, k), r = lane(b.r, k), sigma = lane(b.sigma, k);
-    out_.value.o[at] = o;
-    out_.o_bound[at] = lane(b.d, k);
-    const double rounded = lane(b.p_rounded, k), p = std::min(lane(b.p, k), rounded);
-    out_.o_bound_p[at] = p;
-    if (narrow) rounded_[static_cast<size_t>(d + k)] = rounded;
-    out_.o_rounding[at] = narrow ? static_cast<float>(replayed - o) : 0.0f;
-    out_.o_bias[at] = lane(b.bias, k);
+  constexpr int32_t kHere = kLanes<T>;
+  const double *o = lanes(c.o), *replayed = lanes(c.replayed), *of_d = lanes(b.d), *of_p = lanes(b.p),
+               *of_r = lanes(b.r), *rounded = lanes(b.p_rounded), *sigma = lanes(b.sigma),
+               *replay_sigma = lanes(b.replay_sigma), *bias = lanes(b.bias);
+  double *to_o = &out_.value.o[first], *to_d = &out_.o_bound[first], *to_p = &out_.o_bound_p[first],
+         *to_r = &out_.o_bound_r[first], *to_replayed = &out_.o_replayed[first],
+         *to_sigma = &out_.o_sigma[first], *to_bias = &out_.o_bias[first];
+  float* to_rounding = &out_.o_rounding[first];
+  T p = every<T>(0), r = p;
+  double *all_p = lanes(p), *all_r = lanes(r);
+#pragma omp simd
+  for (int32_t k = 0; k < kHere; ++k) {
+    to_o[k] = o[k], to_d[k] = of_d[k], to_bias[k] = bias[k];
+    const double p_k = rounded[k] < of_p[k] ? rounded[k] : of_p[k];
     // A replay that is no sharper than the other tiers (scores worse than P's own grid) is left out.
-    const bool useful = std::isfinite(r) && !(r > 2 * lane(b.d, k) && r > 2 * p);
-    out_.o_bound_r[at] = useful ? r : kInf;
-    out_.o_replayed[at] = useful ? replayed : o;
-    out_.o_sigma[at] = useful && followed ? std::min(sigma, lane(b.replay_sigma, k)) : sigma;
-    all_d_ += out_.o_bound[at], all_p_ += p, all_rounded_ += rounded, all_r_ += out_.o_bound_r[at];
+    const bool finite = std::fabs(of_r[k]) <= std::numeric_limits<double>::max();
+    const bool useful = finite & !((of_r[k] > 2 * of_d[k]) & (of_r[k] > 2 * p_k));
+    const double r_k = useful ? of_r[k] : kInf;
+    const double sharper = replay_sigma[k] < sigma[k] ? replay_sigma[k] : sigma[k];
+    to_p[k] = p_k, to_r[k] = r_k;
+    to_rounding[k] = narrow ? static_cast<float>(replayed[k] - o[k]) : 0.0f;
+    to_replayed[k] = useful ? replayed[k] : o[k];
+    to_sigma[k] = useful & followed ? sharper : sigma[k];
+    all_p[k] = p_k, all_r[k] = r_k;
   }
+  if (narrow) std::copy_n(rounded, kHere, &rounded_[static_cast<size_t>(d)]);
+  const auto add = [](Eight& to, const T& from) {
+    if constexpr (kHere == 1)
+      to[0] += from;
+    else
+      to += from;
+  };
+  add(all_.d, b.d), add(all_.p, p), add(all_.rounded, b.p_rounded), add(all_.r, r);
   for (size_t part = 0; part < kBoundParts; ++part)
-    parts_p_[part] += sum_of(b.parts_p[part]), parts_r_[part] += sum_of(b.parts_r[part]);
+    add(all_.parts_p[part], b.parts_p[part]), add(all_.parts_r[part], b.parts_r[part]);
   suspicious_ |= b.suspicious;
 }
 
@@ -108,13 +131,16 @@ template void RowTiers::element(int32_t, const ChannelFacts<double>&);
 template void RowTiers::element(int32_t, const ChannelFacts<Eight>&);
 
 BoundPart RowTiers::o_mostly(bool p_applies) const {
-  const auto largest = [](const double(&parts)[kBoundParts]) {
-    return static_cast<BoundPart>(std::max_element(parts, parts + kBoundParts) - parts);
+  const auto largest = [](const Eight(&parts)[kBoundParts]) {
+    return static_cast<BoundPart>(
+        std::max_element(parts, parts + kBoundParts,
+                         [](const Eight& a, const Eight& b) { return sum_of(a) < sum_of(b); }) -
+        parts);
   };
-  const double all_p = p_applies ? all_p_ : kInf;
-  if (all_r_ < std::min(all_d_, all_p)) return largest(parts_r_);
-  if (all_p <= kLittleWider * all_d_) return largest(parts_p_);
-  return !p_applies && all_rounded_ <= kLittleWider * all_d_ ? BoundPart::kRoundedP : BoundPart::kWorstCase;
+  const double d = sum_of(all_.d), p = p_applies ? sum_of(all_.p) : kInf, rounded = sum_of(all_.rounded);
+  if (sum_of(all_.r) < std::min(d, p)) return largest(all_.parts_r);
+  if (p <= kLittleWider * d) return largest(all_.parts_p);
+  return !p_applies && rounded <= kLittleWider * d ? BoundPart::kRoundedP : BoundPart::kWorstCase;
 }
 
 RowTiersCounts RowTiers::drop_random() {
@@ -122,14 +148,14 @@ RowTiersCounts RowTiers::drop_random() {
     std::fill_n(tier->begin() + first_, dim_, kInf);
   std::copy_n(out_.value.o.begin() + first_, dim_, out_.o_replayed.begin() + first_);
   out_.lse_bound_p[slot_] = kInf;
-  all_r_ = all_rounded_ = kInf, rounded_.clear();
+  all_.r = all_.rounded = every<Eight>(kInf), rounded_.clear();
   return {1, 0};
 }
 
 void RowTiers::leave_open(RowTiersCounts& counts) {
   const bool whole = bounds_.weights_may_overflow();
   if (!whole && !bounds_.second_pass_may_overflow(true)) return;
-  std::fill_n(out_.o_bound.begin() + first_, dim_, kInf), all_d_ = kInf;
+  std::fill_n(out_.o_bound.begin() + first_, dim_, kInf), all_.d = every<Eight>(kInf);
   if (!whole && !bounds_.second_pass_may_overflow(false)) return;
   const double lse_p = out_.lse_bound_p[slot_];
   counts = drop_random();

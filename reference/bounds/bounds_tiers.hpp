@@ -2,6 +2,7 @@
 // From the half-widths of the tiers to the one interval a result is accepted in.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "reference/bounds/bounds.hpp"
@@ -33,9 +34,11 @@ class RowTiers {
   RowBounds bounds_;
   bool suspicious_ = false;
   std::vector<double> rounded_;  // ElementBounds::p_rounded
-  // Sums over the channels: half-widths of the tiers, and their parts.
-  double all_d_ = 0, all_p_ = 0, all_rounded_ = 0, all_r_ = 0, parts_p_[kBoundParts] = {},
-         parts_r_[kBoundParts] = {};
+  // Sums over the channels, eight at a time: half-widths of the tiers, and their parts.
+  struct Sums {
+    Eight d = every<Eight>(0), p = d, rounded = d, r = d, parts_p[kBoundParts], parts_r[kBoundParts];
+    Sums() { std::fill_n(parts_p, kBoundParts, d), std::fill_n(parts_r, kBoundParts, d); }
+  } all_;
   BoundPart o_mostly(bool p_applies) const;
   // Tiers P and R of O and P of the LSE do not apply.
   RowTiersCounts drop_random();
