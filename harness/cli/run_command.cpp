@@ -12,6 +12,7 @@
 #include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/progress.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -216,6 +217,8 @@ namespace {
 std::unique_ptr<Sweep> read_cases(const RunArguments& a) {
   try {
     return std::make_unique<Sweep>(a.run);
+  } catch (const InputErrors& e) {
+    throw InputErrors(e.all(), e.more(), "; nothing was run");
   } catch (const InputError& e) {
     const SourcePlace& p = e.place();
     if (p.file.empty() || (a.run.suites.size() == 1 && p.file == "command line")) throw;

@@ -6,6 +6,7 @@
 
 #include "harness/base/counted.hpp"
 #include "harness/base/error.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/ops/work.hpp"
 
@@ -32,13 +33,42 @@ CaseStream::CaseStream(const RunOptions& options, Scope scope) : options_(option
   if (!options.set.empty()) aim_ = ReAim(options.set);
 }
 
+Suite CaseStream::open(size_t at) {
+  try {
+    return Suite::open(options_.suites[at], static_cast<int>(at) + 1);
+  } catch (const InputError& first) {
+    suite_at_ = at;
+    raise_all(first);
+  }
+}
+
+// What is wrong with the suites behind this one is said with it. Suite::next() says all that is wrong with one.
+void CaseStream::raise_all(const InputError& first) const {
+  Mistakes found;
+  found.add(first);
+  for (size_t at = suite_at_ + 1; at < options_.suites.size(); ++at) {
+    try {
+      Suite::open(options_.suites[at], static_cast<int>(at) + 1).look_through();
+    } catch (const InputError& error) {
+      found.add(error);
+    }
+  }
+  found.raise();
+  throw InputError(first);
+}
+
 std::optional<RunCase> CaseStream::next() {
   while (options_.limit < 0 || given_ < options_.limit) {
     if (!suite_) {
       if (suite_at_ == options_.suites.size()) return std::nullopt;
-      suite_.emplace(Suite::open(options_.suites[suite_at_]));
+      suite_ = open(suite_at_);
     }
-    std::optional<SuiteCase> c = suite_->next();
+    std::optional<SuiteCase> c;
+    try {
+      c = suite_->next();
+    } catch (const InputError& first) {
+      raise_all(first);
+    }
     if (!c) {
       before_ = counts();
       suite_.reset();

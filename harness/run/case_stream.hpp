@@ -47,6 +47,9 @@ class CaseStream {
   SuiteCounts counts() const;  // over all suites so far
 
  private:
+  Suite open(size_t at);
+  [[noreturn]] void raise_all(const InputError& first) const;
+
   const RunOptions& options_;
   Scope scope_;
   std::optional<Pattern> filter_;

@@ -46,7 +46,18 @@ struct NamedText {
 using NamedTexts = std::map<std::string, NamedText, std::less<>>;
 
 bool is_name_character(char);
-// `raw` is one line that starts at `place`. InputError for an unknown name.
+// A name that nothing defines.
+class UnknownName : public InputError {
+ public:
+  UnknownName(const SourcePlace& place, const std::string& message, std::string_view name)
+      : InputError(place, message), name_(name) {}
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+// `raw` is one line that starts at `place`. UnknownName, or InputError for a line that cannot be read or grows
+// too long.
 SourceText expand_names(std::string_view raw, const SourcePlace& place, const NamedTexts&);
 // Cuts a # at the start of a word and everything after it.
 std::string_view without_comment(std::string_view raw);

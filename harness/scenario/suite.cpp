@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "harness/base/files.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/base/program.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/problem/names.hpp"
@@ -78,6 +81,8 @@ struct Suite::Impl {
   std::map<std::string, NamedTexts> known;  // files read to their end, with their names; each is read once
   std::unique_ptr<LineCases> line;
   SuiteCounts counts;
+  std::set<std::string, std::less<>> broken;  // names whose definition is wrong
+  bool names_missing = false;                 // those of a file that could not be read
 
   void push(std::string text, SourcePlace place, std::string id) {
     open.push_back({std::move(text), std::move(place), 0, std::move(id), {}});
@@ -161,9 +166,20 @@ struct Suite::Impl {
     SourcePlace word_place = place;
     word_place.column += static_cast<int>(word.offset);
     if (word.text == "include") {
-      include(rest, word_place);  // invalidates `file`
+      try {
+        include(rest, word_place);  // invalidates `file`
+      } catch (const InputError&) {
+        names_missing = true;
+        throw;
+      }
     } else if (word.text == "let") {
-      name_text(rest, raw, place);
+      try {
+        name_text(rest, raw, place);
+      } catch (const InputError&) {
+        const auto end = std::find_if_not(rest.text.begin(), rest.text.end(), is_name_character);
+        broken.emplace(rest.text.begin(), end);
+        throw;
+      }
     } else {
       SourceText source = expand_names(raw, place, file.names);
       if (trim(source.slice()).text.empty()) return true;
@@ -171,6 +187,51 @@ struct Suite::Impl {
       line = std::make_unique<LineCases>(std::move(source));
     }
     return true;
+  }
+
+  std::optional<SuiteCase> next() {
+    while (true) {
+      if (line) {
+        if (std::optional<Scenario> scenario = line->next(counts))
+          return SuiteCase{std::move(*scenario), line->place()};
+        line.reset();
+      }
+      if (!read_line()) return std::nullopt;
+    }
+  }
+
+  bool follows(const InputError& error) const {
+    const auto* unknown = dynamic_cast<const UnknownName*>(&error);
+    return unknown != nullptr && (names_missing || broken.contains(unknown->name()));
+  }
+
+  // Reads on to the end for mistakes, of each line at most `kLooked` cases, and throws them. A text that is used
+  // by many lines is wrong at one place.
+  void look_through(const InputError* first) {
+    constexpr int64_t kLooked = 4096;
+    Mistakes found;
+    std::set<std::tuple<std::string, int, int>> places;
+    const auto add = [&](const InputError& error) {
+      const SourcePlace& p = error.place();
+      if (!follows(error) && places.emplace(p.file, p.line, p.column).second) found.add(error);
+    };
+    const auto add_all = [&](const InputError& error) {
+      const auto* several = dynamic_cast<const InputErrors*>(&error);
+      if (several == nullptr) return add(error);
+      for (const InputError& one : several->all()) add(one);
+    };
+    if (first != nullptr) add_all(*first);
+    while (true) {
+      line.reset();
+      try {
+        if (!read_line()) break;
+        for (int64_t n = 0; line && n < kLooked && line->next(counts); ++n) {
+        }
+      } catch (const InputError& error) {
+        add_all(error);
+      }
+    }
+    found.raise();
   }
 };
 
@@ -199,9 +260,9 @@ Suite Suite::from_text(std::string text, SourcePlace place) {
   return Suite(std::move(impl));
 }
 
-Suite Suite::open(const std::string& name_or_line) {
+Suite Suite::open(const std::string& name_or_line, int argument) {
   std::error_code error;
-  const SourcePlace typed{"command line", 1, 1};
+  const SourcePlace typed{"command line", argument, 1};
   const std::string& name = name_or_line;
   if (name.empty())
     throw InputError(typed, "a suite or a scenario line is expected, e.g. smoke or \"paged batch=4q1s1k\"");
@@ -227,15 +288,15 @@ Suite Suite::open(const std::string& name_or_line) {
 }
 
 std::optional<SuiteCase> Suite::next() {
-  while (true) {
-    if (impl_->line) {
-      if (std::optional<Scenario> scenario = impl_->line->next(impl_->counts))
-        return SuiteCase{std::move(*scenario), impl_->line->place()};
-      impl_->line.reset();
-    }
-    if (!impl_->read_line()) return std::nullopt;
+  try {
+    return impl_->next();
+  } catch (const InputError& first) {
+    impl_->look_through(&first);
+    throw;  // never: the first mistake follows from none
   }
 }
+
+void Suite::look_through() { impl_->look_through(nullptr); }
 
 const SuiteCounts& Suite::counts() const { return impl_->counts; }
 

@@ -58,13 +58,18 @@ class Suite {
  public:
   // A path (*.suite), or a bare name looked up as scenarios/NAME.suite beside the program's sources and
   // in the current folder, or a scenario line with or without axes typed on the command line.
-  static Suite open(const std::string& name_or_line);
+  // `argument` counts what was typed: a typed line is "command line:ARGUMENT".
+  static Suite open(const std::string& name_or_line, int argument = 1);
   static Suite from_text(std::string text, SourcePlace place);
   Suite(Suite&&) noexcept;
   Suite& operator=(Suite&&) noexcept;
   ~Suite();
 
-  std::optional<SuiteCase> next();  // InputError at the first bad line
+  // At the first bad line InputError, or InputErrors (base/input_errors.hpp) where more of the lines behind it are
+  // wrong too. Only what follows from another mistake is left out: names that are wrong where they are defined.
+  std::optional<SuiteCase> next();
+  // Reads what is left, a few thousand cases of each line at most, for what next() would throw.
+  void look_through();
   const SuiteCounts& counts() const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "harness/base/input_errors.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/lengths.hpp"
@@ -41,11 +42,44 @@ LineCases::LineCases(SourceText line) : source_(std::move(line)) {
   try {
     read(source_.slice());
     index_.assign(axes_.size.size(), 0);
+    for (const LineWord& word : words_) keep([&] { try_values(word); });
+    raise_wrong();  // what the fields are together is asked once each of them is right
     for (const LineWord& word : words_) set_word(word, index_, raw_);
     check_constant_rules();
     if (strength_ > 0) rows_ = cover_rows(*this);
   } catch (const TextError& error) {
     throw source_.error(error);
+  }
+}
+
+// All bad words of a line are said at once.
+template <class Call>
+void LineCases::keep(const Call& call) {
+  try {
+    call();
+  } catch (const TextError& error) {
+    wrong_.push_back(error);
+  }
+}
+
+void LineCases::raise_wrong() {
+  std::stable_sort(wrong_.begin(), wrong_.end(),
+                   [](const TextError& a, const TextError& b) { return a.offset() < b.offset(); });
+  Mistakes all;
+  for (const TextError& error : wrong_) all.add(source_.error(error));
+  all.raise();
+}
+
+// Every value of a list of usual length, the first of a longer one; each axis by itself.
+void LineCases::try_values(const LineWord& word) const {
+  constexpr int64_t kMost = 64;
+  std::vector<int64_t> index(axes_.size.size(), 0);
+  Scenario scratch;
+  set_word(word, index, scratch);
+  for (size_t axis = 0; axis < index.size(); ++axis) {
+    if (axes_.size[axis] > kMost || !word.uses(static_cast<int>(axis))) continue;
+    for (index[axis] = 1; index[axis] < axes_.size[axis]; ++index[axis]) set_word(word, index, scratch);
+    index[axis] = 0;
   }
 }
 
@@ -73,24 +107,25 @@ void LineCases::read(Slice text) {
     ops.push_back(probe.op);
   }
 
-  for (size_t i = first + 1; i < words.size(); ++i) {
-    const Slice word = words[i];
-    if (is_exception(word.text)) {
-      read_exception(word);
-    } else if (word.text.starts_with("cover=")) {
-      if (strength_ > 0) throw TextError(word.offset, "cover= is given twice; leave one out");
-      strength_ = static_cast<int>(parse_integer(word.sub(6), "cover", 2, 4));
-      cover_offset_ = word.offset;
-    } else {
-      const auto [field, value] = split_word(word);
-      given_.add(field, word.offset);
-      for (const int32_t op : ops) require_applicable(fields()[field], op, word.offset);
-      words_.push_back({field, word.offset, parse_value(value, axes_)});
-    }
-  }
+  for (size_t i = first + 1; i < words.size(); ++i) keep([&] { read_word(words[i], ops); });
   if (strength_ > 0 && axes_.size.empty())
     throw TextError(cover_offset_,
                     "cover= needs axes (a,b or [a:b:s]) in the line; leave it out or add some");
+}
+
+void LineCases::read_word(Slice word, const std::vector<int32_t>& ops) {
+  if (is_exception(word.text)) {
+    read_exception(word);
+  } else if (word.text.starts_with("cover=")) {
+    if (strength_ > 0) throw TextError(word.offset, "cover= is given twice; leave one out");
+    cover_offset_ = word.offset;
+    strength_ = static_cast<int>(parse_integer(word.sub(6), "cover", 2, 4));
+  } else {
+    const auto [field, value] = split_word(word);
+    given_.add(field, word.offset);
+    for (const int32_t op : ops) require_applicable(fields()[field], op, word.offset);
+    words_.push_back({field, word.offset, parse_value(value, axes_)});
+  }
 }
 
 void LineCases::read_exception(Slice word) {

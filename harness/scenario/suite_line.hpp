@@ -39,7 +39,7 @@ struct Exception {
 
 class LineCases {
  public:
-  // InputError for anything wrong with the line as such. `line` holds at least one word.
+  // InputErrors for the words that are wrong, or InputError for what the line is as such. `line` holds at least one word.
   explicit LineCases(SourceText line);
   LineCases(const LineCases&) = delete;
   LineCases& operator=(const LineCases&) = delete;
@@ -50,7 +50,12 @@ class LineCases {
  private:
   friend class CoverLine;
   void read(Slice);
+  void read_word(Slice, const std::vector<int32_t>& ops);
   void read_exception(Slice word);
+  void try_values(const LineWord&) const;
+  template <class Call>
+  void keep(const Call&);
+  void raise_wrong();
   void set_word(const LineWord&, std::span<const int64_t> index, Scenario&) const;
   void check_constant_rules() const;
   bool advance();  // to the next combination, or false
@@ -61,6 +66,7 @@ class LineCases {
   std::set<int> axes_of(const std::vector<std::string_view>& names) const;
 
   SourceText source_;
+  std::vector<TextError> wrong_;  // of its words
   SourcePlace place_;
   size_t op_offset_ = 0;
   bool optional_ = false;

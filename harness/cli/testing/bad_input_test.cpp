@@ -159,6 +159,13 @@ TEST_F(BadInput, SuiteFiles) {
   expect_refused(run({"check", path("bad.suite"), "--out", path("out")}),
                  {"bad.suite:3:", "ten", "nothing was run"});
   EXPECT_FALSE(std::filesystem::exists(path("out"))) << "nothing half-done";
+  // All that is wrong at once, with what was typed beside, and in each command that reads lines.
+  write("three.suite", "paged batch=1q1s8 d=ten\npaged batch=1q1s4\nprefill page=16 batch=1q4 hh=2\n");
+  for (const char* command : {"check", "list", "describe"})
+    expect_refused(run({command, path("three.suite"), kLine, "paged h=5/2 batch=1q1s4"}),
+                   {"assay: 4 mistakes", "three.suite:1:21: d: ", "three.suite:3:9: ", "three.suite:3:27: ",
+                    "\ncommand line:3:7: "});
+  expect_refused(run({"check", path("three.suite"), "--backend", "cpu"}), {"3 mistakes; nothing was run\n"});
   // What editors of other systems leave: a mark in front that nobody sees, or no UTF-8 at all.
   write("mark.suite", "\xef\xbb\xbfpaged batch=1q1s4\r\n");
   EXPECT_EQ(run({"list", path("mark.suite")}).out, "paged batch=1q1s4\n");
