@@ -37,46 +37,49 @@ def rows_of(lines: list[str], head: str) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def check_bounds(root: pathlib.Path) -> list[str]:
-    text = (root / BOUNDS).read_text(encoding="utf-8")
-    lines = text.splitlines()
-    files = {str(p.relative_to(root)): p.read_text(encoding="utf-8") for folder in ("reference", "harness") for ending in ("*.cpp", "*.hpp")
-             for p in sorted((root / folder).rglob(ending)) if not p.name.endswith("_test.cpp")}
-    rows, found, named = rows_of(lines, "| term | computed by |"), [], ""
-    if not rows:
-        return [f"{BOUNDS}: no table of what computes each term"]
-    for number, (term, by) in rows:
-        named += f" {term};"
-        cited, any_function = [], False
-        # What stands between a file and the semicolon before it is in that file.
-        for name in [name for part in by.split(";") for name in [*CITED.findall(part), ";"]]:
-            if name == ";":
-                cited = []
-                continue
-            if "." in name:
-                holders = [file for file in files if file == name or file.endswith(f"/{name}")]
-                if not holders:
-                    found.append(f"{BOUNDS}:{number}: no file {name}")
-                found += [f"{BOUNDS}:{number}: {name} has no {missed}" for missed in cited if holders and not any(defines(files[h], missed) for h in holders)]
-                cited = []
-                continue
+def sources(root: pathlib.Path) -> dict[str, str]:
+    """Code of reference and harness without its tests, by path."""
+    return {str(p.relative_to(root)): p.read_text(encoding="utf-8") for folder in ("reference", "harness") for ending in ("*.cpp", "*.hpp")
+            for p in sorted((root / folder).rglob(ending)) if not p.name.endswith("_test.cpp")}
+
+
+def missing_in_row(files: dict[str, str], term: str, by: str) -> list[str]:
+    """What a row of the table of terms cites that is not there, or not in the file it is said to be in."""
+    found, cited, any_function = [], [], False
+    # What stands between a file and the semicolon before it is in that file.
+    for name in [name for part in by.split(";") for name in [*CITED.findall(part), ";"]]:
+        if name == ";":
+            cited = []
+        elif "." in name:
+            holders = [file for file in files if file == name or file.endswith(f"/{name}")]
+            if not holders:
+                found.append(f"no file {name}")
+            found += [f"{name} has no {missed}" for missed in cited if holders and not any(defines(files[h], missed) for h in holders)]
+            cited = []
+        else:
             of, _, last = name.removesuffix("()").rpartition("::")
             any_function = True
             cited.append(last)
             # A member of a class stands in a file that has the class; a namespace's function anywhere.
             if not any(defines(code, last) and (not of or re.search(rf"\b{of}\b", code)) for code in files.values()):
-                found.append(f"{BOUNDS}:{number}: no function or type {name}")
-        if not any_function:
-            found.append(f"{BOUNDS}:{number}: \"{term}\" names nothing that computes it")
+                found.append(f"no function or type {name}")
+    return found if any_function else [*found, f"\"{term}\" names nothing that computes it"]
+
+
+def unnamed_lemmas(lines: list[str], named: str) -> list[str]:
     ranges = {f"L{n}" for first, last in re.findall(r"\bL(\d+) to L(\d+)\b", named) for n in range(int(first), int(last) + 1)}
-    for number, line in enumerate(lines, 1):
-        for lemma in re.findall(r"^\*\*(L\d+) \(", line):
-            if lemma not in ranges and not re.search(rf"\b{lemma}\b", named):
-                found.append(f"{BOUNDS}:{number}: no row says what computes {lemma}")
-    for number, cells in rows_of(lines, "| | systematic"):
-        for term in re.split(r", ", cells[0]):
-            if f"{term} (P)" not in named:
-                found.append(f"{BOUNDS}:{number}: no row says what computes \"{term} (P)\"")
+    return [f"{BOUNDS}:{number}: no row says what computes {lemma}" for number, line in enumerate(lines, 1)
+            for lemma in re.findall(r"^\*\*(L\d+) \(", line) if lemma not in ranges and not re.search(rf"\b{lemma}\b", named)]
+
+
+def unnamed_terms(lines: list[str], named: str) -> list[str]:
+    """Of tier P's table."""
+    return [f"{BOUNDS}:{number}: no row says what computes \"{term} (P)\"" for number, cells in rows_of(lines, "| | systematic")
+            for term in re.split(r", ", cells[0]) if f"{term} (P)" not in named]
+
+
+def unnamed_sections(lines: list[str], named: str) -> list[str]:
+    found = []
     for number, line in enumerate(lines, 1):
         for section in re.findall(r"^## (\d+) ", line):
             following = next((n for n in range(number, len(lines)) if lines[n].startswith("## ")), len(lines))
@@ -85,6 +88,17 @@ def check_bounds(root: pathlib.Path) -> list[str]:
             if formulas and section not in ("2", "3", "5") and f"section {section}" not in named:
                 found.append(f"{BOUNDS}:{number}: section {section} has formulas, and no row says what computes them")
     return found
+
+
+def check_bounds(root: pathlib.Path) -> list[str]:
+    lines = (root / BOUNDS).read_text(encoding="utf-8").splitlines()
+    rows = rows_of(lines, "| term | computed by |")
+    if not rows:
+        return [f"{BOUNDS}: no table of what computes each term"]
+    files = sources(root)
+    named = "".join(f" {term};" for _, (term, _) in rows)
+    return [f"{BOUNDS}:{number}: {missing}" for number, (term, by) in rows for missing in missing_in_row(files, term, by)] \
+        + unnamed_lemmas(lines, named) + unnamed_terms(lines, named) + unnamed_sections(lines, named)
 
 
 def check(root: pathlib.Path) -> list[str]:

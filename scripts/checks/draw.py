@@ -23,6 +23,8 @@ import re
 import subprocess
 import sys
 
+from code_hash import code_hash
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOTED = "results/seen_whole.txt"
 
@@ -90,19 +92,13 @@ def pick(draw, tree, among=()):
 
 def code_of(group, root=ROOT):
     """A hash of the group's code as it lies here, committed or not; None outside of a repository."""
-    done = subprocess.run(["git", "-C", root, "ls-files", "-z", "--", *CODE[group]], capture_output=True, text=True)
-    files = sorted(f for f in done.stdout.split("\0") if f and not f.endswith(".md"))
-    if group in ("emulator", *EMULATED):
-        files = [f for f in files if re.search(r"\.(cu|h|hpp|cpp|edit|suite)$", f) and not f.endswith("_test.cpp")]
-    if group in ("lanes32", "lanes64", "planted"):
-        files = [f for f in files if not re.match(r"kernels/emulator/(sm90/|faults/(edits/sm90/|faults_sm90))", f)]
-    if done.returncode != 0 or not files:
-        return None
-    total = hashlib.sha256()
-    for file in files:
-        path = pathlib.Path(root) / file
-        total.update(f"{file} {hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else 'gone'}\n".encode())
-    return total.hexdigest()
+    def kept(file):
+        if group in ("emulator", *EMULATED) and (not re.search(r"\.(cu|h|hpp|cpp|edit|suite)$", file) or file.endswith("_test.cpp")):
+            return False
+        if group in ("lanes32", "lanes64", "planted") and re.match(r"kernels/emulator/(sm90/|faults/(edits/sm90/|faults_sm90))", file):
+            return False
+        return not file.endswith(".md")
+    return code_hash(root, CODE[group], kept)
 
 
 def seen(root=ROOT):

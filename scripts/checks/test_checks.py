@@ -2,6 +2,7 @@
 """The checkers must find what they are for: each test plants one violation in a small tree."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -134,7 +135,8 @@ def test_gpu_code_that_was_looked_at_is_known_again(tmp_path):
     root = tree(tmp_path, {"kernels/sm90/a.cu": SPDX, "kernels/sm90/README.md": "a", "harness/abi/b.h": SPDX, "build/CMakeCache.txt": "ASSAY_GPU_QUICK:BOOL=OFF\n"})
     script = root / "scripts/checks/looked_at"
     script.parent.mkdir(parents=True)
-    script.write_bytes((pathlib.Path(__file__).resolve().parent / "looked_at").read_bytes())
+    for name in ("looked_at", "code_hash.py"):
+        shutil.copy(pathlib.Path(__file__).resolve().parent / name, script.parent / name)
     (root / "results").mkdir()
     subprocess.run(["git", "-C", root, "add", "-A"], check=True)
     tools = root / "tools"
