@@ -13,6 +13,7 @@
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/session/races.hpp"
 #include "harness/check/session/read_twice.hpp"
+#include "harness/check/session/unused_reads.hpp"
 #include "harness/device/fenced.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/input/poison.hpp"
@@ -128,10 +129,14 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
     }
     Snapshot now = session->outputs();  // at once: who writes later has not written
     if (Objection damage = session->damage()) return wrong(std::move(damage));
-    if (i == 0 && (expected->has_dear_bounds() || now.bytes() <= kKeptBytes)) left = now;
+    const bool dear = expected->has_dear_bounds(), small = now.bytes() <= kKeptBytes;
+    if (i == 0 && dear) left = now;
     if (i + 1 == kRunCount) last = now;
     looks[i] = i == 0 ? look(std::move(now), nullptr, nullptr)
                       : look(std::move(now), &looks[0].record, &looks[i - 1].record);
+    // Of a cheap look only a failure wants what was left: it still lies there.
+    if (i == 0 && !dear && small && (looks[0].wrong || !looks[0].unwritten.empty()))
+      left = session->outputs();
   }
   const std::string late = last.changed_in(session->outputs());
   last = {};
@@ -150,17 +155,19 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   const std::string slots = "what slots of new keys held before the step: they are read, or left, unwritten";
   if (!first.finite) {
     if (looks[2].finite)
-      first.wrong.reason += rests_on_new_slots(first)
-                                ? "; it comes from " + slots
-                                : "; finite when unused memory holds numbers, so it reads unused memory";
+      first.wrong.reason +=
+          rests_on_new_slots(first)
+              ? "; it comes from " + slots
+              : "; finite when unused memory holds numbers, so it reads unused memory" + unused_memory(first);
     return wrong(std::move(first.wrong));
   }
   describe();
   verdict.repeats = repeats;
   if (first.wrong) {
     if (repeats && depends && first.wrong.check != "untouched")
-      first.wrong.reason += rests_on_new_slots(first) ? "; it changes with " + slots
-                                                      : "; it changes with the contents of unused memory";
+      first.wrong.reason += rests_on_new_slots(first)
+                                ? "; it changes with " + slots
+                                : "; it changes with the contents of unused memory" + unused_memory(first);
     failed.emplace(std::move(left));
     return wrong(std::move(first.wrong));
   }
@@ -170,11 +177,15 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
                        ? "promises repeatable results, but a second run after one refresh differs: "
                        : "promises repeatable results, but a second run differs: ") +
                       looks[1].differs_in_bits);
-  if (repeatable && depends)
+  if (repeatable && depends) {
+    const std::string differs = looks[2].differs.empty() ? looks[3].differs : looks[2].differs;
+    if (rests_on_new_slots(first))
+      return settle(Outcome::kWrong, "memory", "the result changes with " + slots + ": " + differs);
+    const std::string read = unused_memory(first);
     return settle(Outcome::kWrong, "memory",
-                  (rests_on_new_slots(first) ? "the result changes with " + slots + ": "
-                                             : "the result changes with the contents of unused memory: ") +
-                      (looks[2].differs.empty() ? looks[3].differs : looks[2].differs));
+                  "the result changes with the contents of unused memory: " + differs +
+                      (read.empty() ? "" : "; what is read" + read));
+  }
   for (int i = 1; i < kRunCount; ++i)
     if (Objection& other = looks[i].wrong) {
       if (other.check != "finite" && other.check != "untouched")
@@ -217,6 +228,27 @@ bool Judge::Impl::rests_on_new_slots(const Look& first) {
   }
   session->lay(Poison::kNaN);
   return rests;
+}
+
+std::string Judge::Impl::unused_memory(const Look& first) {
+  const auto ask_all = [&](RunOutputs& now) {
+    expected->has_dear_bounds() ? expected->survey(now) : expected->ask(now);
+  };
+  session->lay(Poison::kLow);
+  if (!session->run().ok()) return session->lay(Poison::kNaN), std::string();
+  RunOutputs low(inputs, session->outputs());
+  ask_all(low);
+  const auto shows = [&](Snapshot left) {
+    RunOutputs now(inputs, std::move(left), &low.record());
+    ask_all(now);
+    return first.finite ? !now.differs().empty() : !now.not_finite().empty();
+  };
+  std::string read;
+  // NaN is not seen by who takes a maximum of it, numbers not by who is far from them.
+  for (const Poison other : {Poison::kHigh, Poison::kNaN})
+    if (read.empty() && (first.finite || other == Poison::kNaN))
+      read = unused_reads(*session, inputs, Poison::kLow, other, shows);
+  return read.empty() ? "" : ": " + read;
 }
 
 Objection Judge::Impl::asked_again() const {

@@ -58,6 +58,8 @@ struct Judge::Impl {
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
   bool rests_on_new_slots(const Look& first);
+  // Which unused memory the results follow: ": k block 3 ...". Empty where no single operand shows it.
+  std::string unused_memory(const Look& first);
   Objection asked_again() const;
   // The look at a later call with the same inputs, and what is wrong in it.
   Objection hold_against_judged(Snapshot left, Look& now) const;

@@ -161,6 +161,7 @@ TEST(JudgeDeathTest, ReadsPastAnOperandAndInputsPutBackMeetAFence) {
       judge_case(p, std::string(op) + "readpast_fake");
     };
     EXPECT_EXIT(after_another(), ::testing::KilledBySignal(SIGSEGV), "a read 64 bytes past the end of q");
+    EXPECT_EXIT(after_another(), ::testing::KilledBySignal(SIGSEGV), "of q .where row 13 would be, of 13.");
     EXPECT_EXIT(judge_case(p, std::string(op) + "readpast_fake"), ::testing::KilledBySignal(SIGSEGV),
                 "a read 64 bytes past the end of q");
     EXPECT_EXIT(judge_case(p, std::string(op) + "restore_fake"), ::testing::KilledBySignal(SIGSEGV),
@@ -171,7 +172,8 @@ TEST(JudgeDeathTest, ReadsPastAnOperandAndInputsPutBackMeetAFence) {
 TEST(Judge, ALeakOfUnusedSlotsIsRecognised) {
   const Verdict v = judge_case(small_problem(), "paged_leak_fake");
   EXPECT_EQ(v.outcome, Outcome::kWrong);
-  EXPECT_THAT(v.reason, AllOf(StartsWith("O is NaN or infinite in "), HasSubstr("it reads unused memory")));
+  EXPECT_THAT(v.reason, AllOf(StartsWith("O is NaN or infinite in "), HasSubstr("it reads unused memory"),
+                              HasSubstr("memory: v block "), HasSubstr("(behind the last key of request ")));
 }
 
 TEST(Judge, AResultThatFollowsUnusedMemoryIsWrongHoweverSmallTheDifference) {
@@ -288,6 +290,7 @@ TEST(Judge, TheSpareHeadOfAStridedOutputBelongsToNobody) {
     EXPECT_EQ(v.outcome, Outcome::kWrong);
     EXPECT_EQ(v.check, "untouched");
     EXPECT_THAT(v.reason, HasSubstr("bytes of o changed that the op must leave alone, first at byte 256 of"));
+    EXPECT_THAT(v.reason, HasSubstr(": o, the gap behind request 0 row 0 head 3 dim 31"));
     EXPECT_EQ(judge_case(p, name + "ok_fake").reason, "");
     p.strided.out = false;
     EXPECT_EQ(judge_case(p, name + "spill_fake").outcome, Outcome::kPassed) << "no spare head, nothing spilt";

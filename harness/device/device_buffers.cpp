@@ -103,17 +103,16 @@ void DeviceBuffers::accept(int buffer) {
   to_host(host.payload(), buffer, host.payload() - host.raw(), host.bytes());
 }
 
-std::string DeviceBuffers::change(int buffer) const {
+int64_t DeviceBuffers::changed_at(int buffer) const {
   const GuardedBuffer& host = set_[buffer];
   const int64_t front = host.payload() - host.raw();
   for (const ByteRange& held : host.held()) {
     const int64_t begin = std::max(held.begin, front), end = std::min(held.end, front + host.bytes());
     const bool staged = Staging(end - begin).area() != nullptr || backend_.table()->host_memory != 1;
     const int64_t first = staged ? first_staged_change(buffer, begin, end) : first_change(buffer, begin, end);
-    if (first < 0) continue;
-    return fmt::format("{} (first at byte {} of {})", set_.name(buffer), first - front, host.bytes());
+    if (first >= 0) return first - front;
   }
-  return {};
+  return -1;
 }
 
 int64_t DeviceBuffers::first_staged_change(int buffer, int64_t begin, int64_t end) const {

@@ -32,8 +32,9 @@ class DeviceBuffers {
   // What the device holds between the guards becomes the host's image.
   void accept(int buffer);
 
-  // "k (first at byte 5 of 96)", "o (byte 1 past its end)"; empty when the device holds what the host does.
-  std::string change(int buffer) const;
+  // Byte of the payload, or -1 when the device holds what the host does.
+  int64_t changed_at(int buffer) const;
+  // "o (byte 1 past its end)"; empty when both guards are whole.
   std::string broken_guard(int buffer) const;
 
  private:

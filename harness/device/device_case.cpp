@@ -9,6 +9,7 @@
 #include "harness/base/error.hpp"
 #include "harness/device/backend.hpp"
 #include "harness/device/device_buffers.hpp"
+#include "harness/input/where.hpp"
 
 namespace assay {
 
@@ -37,6 +38,18 @@ struct DeviceCase::Impl {
     const int buffer = buffers->set().containing(inputs.buffers[operand].raw());
     ASSAY_CHECK(buffer >= 0, "{} lies in no buffer of the set", operand_name(operand));
     return buffer;
+  }
+  // "k (first at byte 5 of 96: k block 0 slot 0 head 0 dim 2 (key 0 of request 1))"; empty when the device
+  // holds what the host does. Of other calls' buffers nothing is known but the name.
+  std::string change(const DeviceBuffers& on, int buffer) const {
+    const int64_t at = on.changed_at(buffer);
+    if (at < 0) return {};
+    std::string where;
+    for (int i = 0; i < kOperandCount && where.empty(); ++i)
+      if (const auto operand = static_cast<Operand>(i); index(operand) == buffer)
+        where = ": " + where_in(inputs.problem, operand, at);
+    return fmt::format("{} (first at byte {} of {}{})", on.set().name(buffer), at, on.set()[buffer].bytes(),
+                       where);
   }
   void poison_workspace() {
     if (workspace == nullptr) return;
@@ -145,12 +158,12 @@ std::vector<std::byte> DeviceCase::download(Operand operand) const {
 
 std::vector<std::string> DeviceCase::changed_inputs() const {
   return impl_->texts([&](int i) { return !impl_->output[i]; },
-                      [](const DeviceBuffers& on, int i) { return on.change(i); });
+                      [this](const DeviceBuffers& on, int i) { return impl_->change(on, i); });
 }
 
 std::vector<std::string> DeviceCase::changed_outputs() const {
   return impl_->texts([&](int i) { return impl_->output[i]; },
-                      [](const DeviceBuffers& on, int i) { return on.change(i); });
+                      [this](const DeviceBuffers& on, int i) { return impl_->change(on, i); });
 }
 
 std::vector<std::string> DeviceCase::broken_guards() const {

@@ -16,6 +16,7 @@
 namespace assay {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -129,7 +130,8 @@ TEST_F(DeviceCaseTest, NamesChangedInputsAndBrokenGuards) {
   DeviceCase device(backend_, inputs, {16});
   const assay_tensors& t = *device.tensors();
   static_cast<char*>(t.v.data)[5] ^= 1;
-  EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr("v (first at byte 5 of")));
+  EXPECT_THAT(device.changed_inputs(), ElementsAre(AllOf(HasSubstr("v (first at byte 5 of"),
+                                                         HasSubstr(": v block 0 slot 0 head 0 dim 2 ("))));
   static_cast<char*>(t.workspace.data)[16] = 0;
   EXPECT_THAT(device.broken_guards(), ElementsAre("workspace (byte 1 past its end)"));
   static_cast<char*>(t.q.data)[-1] = 0;
@@ -166,7 +168,8 @@ TEST_F(DeviceCaseTest, UploadTakesTheCurrentContents) {
   Inputs inputs = build_inputs(testkit::small_problem());
   DeviceCase device(backend_, inputs, {0});
   inputs.buffers[static_cast<int>(Operand::kQ)].payload()[0] ^= std::byte{1};
-  EXPECT_THAT(device.changed_inputs(), ElementsAre(HasSubstr("q (first at byte 0")));
+  EXPECT_THAT(device.changed_inputs(), ElementsAre(AllOf(HasSubstr("q (first at byte 0"),
+                                                         HasSubstr(": q request 0 row 0 head 0 dim 0)"))));
   device.upload();
   EXPECT_THAT(device.changed_inputs(), IsEmpty());
 }

@@ -6,11 +6,14 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 
+#include "harness/input/poison.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/problem/names.hpp"
 
 namespace assay {
 namespace {
@@ -26,6 +29,22 @@ int64_t distance(const WatchedMemory& m, const std::byte* at) {
   return address < begin ? begin - address : address < end ? 0 : address - end + 1;
 }
 
+// Which unit of a memory an address is, counted on beyond its ends.
+int64_t unit_of(const WatchedMemory& m, const std::byte* at) {
+  const int64_t offset = reinterpret_cast<intptr_t>(at) - reinterpret_cast<intptr_t>(m.payload) - m.first;
+  return offset >= 0 ? offset / m.unit_bytes : -((m.unit_bytes - 1 - offset) / m.unit_bytes);
+}
+
+// " (block 3 of 8)", " (where block 9 would be, of 8)".
+void describe_unit(const WatchedMemory& m, const std::byte* at, char* text, size_t size) {
+  if (m.unit == nullptr) return;
+  const auto unit = static_cast<long long>(unit_of(m, at)), units = static_cast<long long>(m.units);
+  if (unit >= 0 && unit < units)
+    std::snprintf(text, size, " (%s %lld of %lld)", m.unit, unit, units);
+  else
+    std::snprintf(text, size, " (where %s %lld would be, of %lld)", m.unit, unit, units);
+}
+
 // Called in a signal handler: no memory is asked for.
 void describe(const std::byte* at, const char* what, char* text, size_t size) {
   const WatchedMemory* nearest = nullptr;
@@ -39,6 +58,14 @@ void describe(const std::byte* at, const char* what, char* text, size_t size) {
   }
   const int64_t off = nearest == nullptr ? kFarBytes : distance(*nearest, at);
   if (off >= kFarBytes) {
+    for (const WatchedMemory& m : *watched_now)
+      if (m.unit != nullptr && m.absurd >= 0 && unit_of(m, at) == m.absurd) {
+        std::snprintf(
+            text, size,
+            "%s at %p, where %s %lld of %s would be: the table names it behind the last page of a request",
+            what, static_cast<const void*>(at), m.unit, static_cast<long long>(m.absurd), m.name.c_str());
+        return;
+      }
     std::snprintf(text, size, "%s at %p, which is no operand's", what, static_cast<const void*>(at));
     return;
   }
@@ -53,6 +80,8 @@ void describe(const std::byte* at, const char* what, char* text, size_t size) {
   else
     std::snprintf(text, size, "%s to byte %lld of %s, which is only to be read", what, offset,
                   nearest->name.c_str());
+  const size_t used = std::strlen(text);
+  describe_unit(*nearest, at, text + used, size - used);
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -64,13 +93,13 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 #endif
   const bool sent = info->si_code <= 0;             // by somebody: there is no access
   const bool nowhere = info->si_code == SI_KERNEL;  // the system tells no address of such an access
-  char text[240] = "";
+  char text[320] = "";
   if (!sent && nowhere)
     std::snprintf(text, sizeof text, "an access to an address that no memory can have");
   else if (!sent && watched_now != nullptr)
     describe(static_cast<const std::byte*>(info->si_addr), write ? "a write" : "a read", text, sizeof text);
   if (text[0] != '\0') {
-    char line[280];
+    char line[360];
     // Whatever a kernel printed last may not have ended its line.
     const int n = std::snprintf(line, sizeof line, "\n%.*s%s\n", static_cast<int>(kFaultMark.size()),
                                 kFaultMark.data(), text);
@@ -99,11 +128,30 @@ std::vector<WatchedMemory> watched_operands(const Backend& backend, const Inputs
         buffer.raw() == nullptr)
       continue;
     const auto into = static_cast<const std::byte*>(host.data) - buffer.payload();
-    add(std::string(operand_name(operand)), static_cast<const std::byte*>(there.data) - into, buffer.bytes());
+    const auto* payload = static_cast<const std::byte*>(there.data) - into;
+    add(std::string(operand_name(operand)), payload, buffer.bytes());
+    if (list.back().payload == payload && list.back().unit == nullptr)
+      count_units(list.back(), inputs.problem, operand);
   }
   if (of_call.workspace.data != nullptr)
     add("the workspace", static_cast<const std::byte*>(of_call.workspace.data), of_call.workspace.shape[0]);
   return list;
+}
+
+void count_units(WatchedMemory& m, const Problem& p, Operand operand) {
+  const TensorLayout t = operand_layout(p, operand);
+  const int64_t bytes = format_bytes(t.format);
+  if (t.rank == 0 || bytes == 0 || *std::max_element(t.stride, t.stride + t.rank) != t.stride[0]) return;
+  const bool plane = operand == Operand::kK || operand == Operand::kV, cached = op_of(p).has_cache;
+  const bool cache = cached && (plane || operand == Operand::kKScale || operand == Operand::kVScale);
+  m.unit = cache && t.rank >= 3              ? "block"
+           : operand == Operand::kBlockTable ? "request"
+           : t.rank == 1                     ? "entry"
+                                             : "row";
+  m.unit_bytes = t.stride[0] * bytes, m.units = t.shape[0];
+  m.first = cached && plane && p.layers > 1 ? 0 : t.offset * bytes;
+  if (m.unit_bytes <= 0) m.unit = nullptr;
+  if (cached && plane) m.absurd = p.table == ASSAY_TABLE_TOKEN ? kAbsurdBlock / p.page_size : kAbsurdBlock;
 }
 
 struct FaultWatch::Before {

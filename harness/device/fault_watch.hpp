@@ -24,7 +24,15 @@ struct WatchedMemory {
   // Addresses that belong to it and to nothing else, unreadable pages included; those of the payload where
   // there is no fence.
   const std::byte *begin = nullptr, *end = nullptr;
+  // How its addresses are counted: "block", "row", "request", "entry", so many bytes apart from `first` on;
+  // null where that says nothing.
+  const char* unit = nullptr;
+  int64_t unit_bytes = 0, units = 0, first = 0;
+  int64_t absurd = -1;  // the unit that the table names behind the last page of a request
 };
+
+// Sets how addresses of the operand are counted.
+void count_units(WatchedMemory&, const Problem&, Operand);
 
 // Operands and workspace of a call as they lie in the memory of this process; empty where the backend's
 // kernels take other memory.

@@ -170,6 +170,12 @@ CallResult fenced_call(const Backend& backend, const assay_kernel& kernel, const
   }
   std::vector<WatchedMemory> places;
   for (const auto& fence : fences) fence->close(), places.push_back(fence->watched());
+  for (int i = 0; i < kOperandCount; ++i) {
+    const GuardedBuffer& buffer = inputs.buffers[i];
+    const int at = buffer.raw() == nullptr ? -1 : set.containing(buffer.raw());
+    if (at >= 0 && places[static_cast<size_t>(at)].unit == nullptr)
+      count_units(places[static_cast<size_t>(at)], inputs.problem, static_cast<Operand>(i));
+  }
   const FaultWatch watch(places);
   return call_once(backend, kernel, problem, &tensors);
 }

@@ -125,8 +125,7 @@ void write_ragged(const RowTarget& to, const TensorLayout& t, const TensorLayout
     std::vector<std::byte> codes(to.dims * bytes);
 #pragma omp for schedule(static)
     for (int64_t at = 0; at < first_row.back(); ++at) {
-      const auto request =
-          static_cast<int>(std::upper_bound(first_row.begin(), first_row.end(), at) - first_row.begin()) - 1;
+      const int request = request_of_row(first_row, at);
       const Token token = token_of(request, static_cast<int32_t>(at - first_row[request]));
       for (int32_t head = 0; head < t.shape[1]; ++head) {
         row(token, head, values.data());

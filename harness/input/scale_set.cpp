@@ -76,8 +76,7 @@ ScaleSet::ScaleSet(const Problem& p, const ValueSource& source, Side side)
       std::vector<double> mine(count, 0.0), row(dims_);
 #pragma omp for schedule(static)
       for (int64_t at = 0; at < first.back(); ++at) {
-        const int request =
-            static_cast<int>(std::upper_bound(first.begin(), first.end(), at) - first.begin()) - 1;
+        const int request = request_of_row(first, at);
         const auto token = static_cast<int32_t>(at - first[request]);
         for (int32_t h = 0; h < heads_; ++h) {
           if (side_ == Side::kQ) source.q(request, token, h, row.data());

@@ -17,6 +17,11 @@ namespace assay {
 // Work below this many elements stays on one thread: waking others costs more, above all on a busy machine.
 inline constexpr int64_t kParallelElements = 1 << 16;
 
+// The request that a packed row is of, where `first` holds the first row of each and their number.
+inline int request_of_row(std::span<const int32_t> first, int64_t row) {
+  return static_cast<int>(std::upper_bound(first.begin(), first.end(), row) - first.begin()) - 1;
+}
+
 // `count` codes of `bytes` bytes each, side by side, to places `stride` codes apart.
 inline void spread(const std::byte* codes, int bytes, int64_t count, int64_t stride, std::byte* to) {
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * stride * bytes, codes + i * bytes, bytes);

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "harness/base/error.hpp"
+#include "harness/input/where.hpp"
 #include "harness/problem/names.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -361,11 +362,7 @@ std::string RunOutputs::changed_beside() const {
     const std::byte* now = copy.raw.data() + (before - copy.before.raw());
     for (int64_t at = 0; at + bytes <= copy.before.bytes(); at += bytes) {
       if (std::memcmp(now + at, before + at, static_cast<size_t>(bytes)) == 0) continue;
-      if (changed++ > 0) continue;
-      const int64_t element = at / bytes;
-      first = t.stride[0] > 0 && op_of(inputs_.problem).has_cache
-                  ? fmt::format("{} in block {}", operand_name(copy.owner), element / t.stride[0])
-                  : fmt::format("{} at byte {}", operand_name(copy.owner), at);
+      if (changed++ == 0) first = where_in(inputs_.problem, copy.owner, at);
     }
   }
   if (changed == 0) return {};
@@ -393,8 +390,9 @@ std::string RunOutputs::touched() const {
     const int64_t first = std::mismatch(before, before + copy.before.bytes(), now).first - before;
     int64_t changed = 0;
     for (int64_t i = first; i < copy.before.bytes(); ++i) changed += now[i] != before[i] ? 1 : 0;
-    return fmt::format("{} bytes of {} changed that the op must leave alone, first at byte {} of {}", changed,
-                       operand_name(copy.owner), first, copy.before.bytes());
+    return fmt::format("{} bytes of {} changed that the op must leave alone, first at byte {} of {}: {}",
+                       changed, operand_name(copy.owner), first, copy.before.bytes(),
+                       where_in(inputs_.problem, copy.owner, first));
   }
   return {};
 }

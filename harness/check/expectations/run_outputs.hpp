@@ -77,15 +77,16 @@ class RunOutputs {
   // Wrong in the first run, and as it was before every run since. Few among many wrong ones are nothing: a
   // kernel can write what it read in unused memory.
   std::string unwritten() const;
-  // "; 128 elements beside these changed, first of k in block 2" of operands that are read and written: what
-  // was not written there may be written elsewhere. Empty when none did.
+  // "; 128 elements beside these changed, first of k block 2 slot 5 ..." of operands that are read and
+  // written: what was not written there may be written elsewhere. Empty when none did.
   std::string changed_beside() const;
   std::string not_finite() const;  // NaN or infinite and not expected to be; a mark may be -inf
   // The first difference from the `first` run: in bits; in values, where the sign of a zero counts for copies
   // only. "LSE at request 0 row 0 head 0 is 1.5, then 1.25".
   std::string differs_in_bits() const { return text_of(bits_); }
   std::string differs() const { return text_of(changes_); }
-  // The first byte that nobody was asked about and that changed, with the operand; empty when none did.
+  // The first byte that nobody was asked about and that changed, with what lies there (input/where.hpp);
+  // empty when none did.
   std::string touched() const;
   RunRecord& record() { return record_; }
 
