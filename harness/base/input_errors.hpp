@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several things wrong with one input, said at once: whoever mends a file wants all of them. It is the first of
-// them (place and message) to whoever catches InputError; what() has a line for each, which starts with its
-// place. Only the first kKept are kept, the others counted.
+// Several things wrong with one input, said at once: whoever mends a file wants all of them. It is the first
+// of them (place and message) to whoever catches InputError; what() has a line for each, which starts with
+// its place. Only the first kKept are kept, the others counted.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ class InputErrors : public InputError {
  public:
   static constexpr size_t kKept = 40;
 
-  // At least one; `more` that were seen and not kept; `then` follows the number of them ("; nothing was run").
+  // At least one; `more` that were seen and not kept; `then` follows the number of them ("; nothing was
+  // run").
   explicit InputErrors(std::vector<InputError> all, size_t more = 0, const std::string& then = "")
       : InputError(all.at(0).place(), all.at(0).message()), all_(std::move(all)), more_(more) {
     text_ = fmt::format("{} mistakes{}", all_.size() + more_, then);

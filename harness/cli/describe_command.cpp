@@ -3,6 +3,7 @@
 // work and bytes, where the pages lie, which rows are judged. `assay describe fields` is the language.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
 #include <span>
@@ -17,6 +18,7 @@
 #include "harness/problem/paged_cache.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/case_stream.hpp"
+#include "harness/scenario/field_needs.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/text.hpp"
 #include "harness/scenario/value_notes.hpp"
@@ -45,6 +47,9 @@ void print_field(const Field& f) {
   for (const ValueNote& note : value_notes(f.name))
     fmt::print("            {:<11} {}\n", note.value, note.meaning);
   fmt::print("          default:  {}\n", f.default_text.empty() ? "none: it must be given" : f.default_text);
+  for (const FieldNeed& need : field_needs(f))
+    fmt::print("          needs{}{}: {}\n", need.values.empty() ? "" : " for " + need.values,
+               need.ops == f.ops ? "" : fmt::format(" in {}", names_of(need.ops)), need.message);
 }
 
 // All fields, or those named.
@@ -144,11 +149,27 @@ void print_stages(const Problem& p, const std::vector<Backend>& backends, const 
   }
 }
 
+// What this case cannot show: a softmax scale that loses nothing wherever it is multiplied in.
+void print_hidden(const Problem& p) {
+  const bool scaled = (fields()[static_cast<size_t>(field_index("scale"))].ops & op_bit(p.op)) != 0;
+  int exponent = 0;
+  if (!scaled || std::frexp(std::fabs(p.softmax_scale), &exponent) != 0.5f) return;
+  if (p.softmax_scale == 1)
+    fmt::print("hides     a softmax scale that is left out: it is 1 (scale=0.1 shows that)\n");
+  else if (p.q_scale == ASSAY_SCALE_NONE && format_is_float16(p.q_format))
+    fmt::print(
+        "hides     that Q is rounded to {} once it is multiplied by the softmax scale: {:g} is a power of "
+        "two (scale=0.1 "
+        "shows that)\n",
+        name_of(format_names(), p.q_format), p.softmax_scale);
+}
+
 void print_case(const RunCase& c, const std::vector<Backend>& backends, const RunOptions& options) {
   const Problem p = make_problem(c.scenario);
   const Op& op = op_of(p);
   const Work w = work_of(p);
   fmt::print("{}\nfrom      {}\n{}\n", c.line, c.place, op.describe(p));
+  print_hidden(p);
   print_requests(p);
   print_stages(p, backends, options);
   if (!op.whole_context) {

@@ -16,6 +16,7 @@
 #include "harness/base/error.hpp"
 #include "harness/base/files.hpp"
 #include "harness/base/program.hpp"
+#include "harness/cli/causes_list.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/cli/stop_signals.hpp"
@@ -219,16 +220,8 @@ int score(const ExplainArguments& a) {
 }
 
 int list_causes(const ExplainArguments& a) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const Cause& c : causes()) {
-    if (a.json != "-") fmt::print("{:<36} {}\n", c.name, c.meaning);
-    list.push_back({{"cause", c.name}, {"meaning", c.meaning}});
-  }
-  for (const StepCause& c : step_causes()) {
-    if (a.json != "-") fmt::print("{:<36} in a step: {}\n", c.name, c.meaning);
-    list.push_back({{"cause", c.name}, {"meaning", c.meaning}, {"of", "step"}});
-  }
-  if (!a.json.empty()) write_text(a.json, list.dump(1) + "\n");
+  if (a.json != "-") fmt::print("{}", causes_text());
+  if (!a.json.empty()) write_text(a.json, causes_json().dump(1) + "\n");
   return kExitOk;
 }
 

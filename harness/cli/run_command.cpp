@@ -2,9 +2,11 @@
 // check, bench and run: a sweep with progress, then what people read, then the exit code.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -183,6 +185,14 @@ int exit_code(const Tally& tally, bool complete, bool explained) {
   return right > 0 ? kExitOk : kExitWrong;
 }
 
+// Whether a command that repeats a failure has a library by a path that begins here.
+bool names_files_from_here(const std::vector<Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.outcome != "passed" && row.outcome != "unsupported" &&
+           row.backend.find('/') != std::string::npos && row.backend.front() != '/';
+  });
+}
+
 void print_text(const RunArguments& a, const std::vector<Row>& rows, const Tally& tally,
                 const std::vector<std::string>& remarks, const std::string& folder) {
   if (a.table && !rows.empty())
@@ -194,6 +204,8 @@ void print_text(const RunArguments& a, const std::vector<Row>& rows, const Tally
   if (!folder.empty()) fmt::print("results: {}\n", clean_text(folder));
   const std::string failures = failures_text(rows);
   if (!failures.empty()) fmt::print("\n{}", failures);
+  if (!failures.empty() && names_files_from_here(rows))
+    fmt::print("(repeat: from this folder, {})\n", clean_text(std::filesystem::current_path().string()));
 }
 
 void print_document(const RunArguments& a, const std::vector<Row>& rows, const Tally& tally,

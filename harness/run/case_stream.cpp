@@ -42,7 +42,8 @@ Suite CaseStream::open(size_t at) {
   }
 }
 
-// What is wrong with the suites behind this one is said with it. Suite::next() says all that is wrong with one.
+// What is wrong with the suites behind this one is said with it. Suite::next() says all that is wrong with
+// one.
 void CaseStream::raise_all(const InputError& first) const {
   Mistakes found;
   found.add(first);

@@ -76,10 +76,11 @@ SourceText expand_names(std::string_view raw, const SourcePlace& place, const Na
     if (found == names.end()) {
       std::vector<std::string_view> known;
       for (const auto& [known_name, text] : names) known.push_back(known_name);
-      throw UnknownName(at(dollar),
-                        brief(fmt::format("\"${}\" is not defined{}; names defined before this line: {}", name,
-                                          did_you_mean(name, known), known.empty() ? "none" : join(known))),
-                        name);
+      throw UnknownName(
+          at(dollar),
+          brief(fmt::format("\"${}\" is not defined{}; names defined before this line: {}", name,
+                            did_you_mean(name, known), known.empty() ? "none" : join(known))),
+          name);
     }
     const SourcePlace use = at(dollar);
     out.append(found->second.text,

@@ -56,8 +56,8 @@ class UnknownName : public InputError {
  private:
   std::string name_;
 };
-// `raw` is one line that starts at `place`. UnknownName, or InputError for a line that cannot be read or grows
-// too long.
+// `raw` is one line that starts at `place`. UnknownName, or InputError for a line that cannot be read or
+// grows too long.
 SourceText expand_names(std::string_view raw, const SourcePlace& place, const NamedTexts&);
 // Cuts a # at the start of a word and everything after it.
 std::string_view without_comment(std::string_view raw);

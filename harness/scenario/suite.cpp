@@ -205,8 +205,8 @@ struct Suite::Impl {
     return unknown != nullptr && (names_missing || broken.contains(unknown->name()));
   }
 
-  // Reads on to the end for mistakes, of each line at most `kLooked` cases, and throws them. A text that is used
-  // by many lines is wrong at one place.
+  // Reads on to the end for mistakes, of each line at most `kLooked` cases, and throws them. A text that is
+  // used by many lines is wrong at one place.
   void look_through(const InputError* first) {
     constexpr int64_t kLooked = 4096;
     Mistakes found;

@@ -65,8 +65,9 @@ class Suite {
   Suite& operator=(Suite&&) noexcept;
   ~Suite();
 
-  // At the first bad line InputError, or InputErrors (base/input_errors.hpp) where more of the lines behind it are
-  // wrong too. Only what follows from another mistake is left out: names that are wrong where they are defined.
+  // At the first bad line InputError, or InputErrors (base/input_errors.hpp) where more of the lines behind
+  // it are wrong too. Only what follows from another mistake is left out: names that are wrong where they are
+  // defined.
   std::optional<SuiteCase> next();
   // Reads what is left, a few thousand cases of each line at most, for what next() would throw.
   void look_through();

@@ -39,7 +39,8 @@ struct Exception {
 
 class LineCases {
  public:
-  // InputErrors for the words that are wrong, or InputError for what the line is as such. `line` holds at least one word.
+  // InputErrors for the words that are wrong, or InputError for what the line is as such. `line` holds at
+  // least one word.
   explicit LineCases(SourceText line);
   LineCases(const LineCases&) = delete;
   LineCases& operator=(const LineCases&) = delete;

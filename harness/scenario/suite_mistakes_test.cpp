@@ -38,11 +38,12 @@ std::vector<std::string> mistakes_of(const std::string& text, const std::string&
 }
 
 TEST(SuiteMistakes, EveryBadLine) {
-  EXPECT_THAT(mistakes_of("# fine\npaged batch=1q1\npaged hh=4 batch=1q1\nprefill page=16 batch=1q4\n"
-                          "paged batch=2q1\n  paged d=ten batch=1q1\npaged h=5/2 batch=1q1\npaged"),
-              ElementsAre(StartsWith("t.suite:3:7: unknown field \"hh\""), StartsWith("t.suite:4:9: "),
-                          StartsWith("t.suite:6:11: d: "), AllOf(StartsWith("t.suite:7:7: "), HasSubstr("multiple")),
-                          StartsWith("t.suite:8:1: batch= is required")));
+  EXPECT_THAT(
+      mistakes_of("# fine\npaged batch=1q1\npaged hh=4 batch=1q1\nprefill page=16 batch=1q4\n"
+                  "paged batch=2q1\n  paged d=ten batch=1q1\npaged h=5/2 batch=1q1\npaged"),
+      ElementsAre(StartsWith("t.suite:3:7: unknown field \"hh\""), StartsWith("t.suite:4:9: "),
+                  StartsWith("t.suite:6:11: d: "), AllOf(StartsWith("t.suite:7:7: "), HasSubstr("multiple")),
+                  StartsWith("t.suite:8:1: batch= is required")));
   EXPECT_THAT(mistakes_of("paged batch=1q1\npaged d=ten batch=1q1\npaged batch=3q1\n"),
               ElementsAre(StartsWith("t.suite:2:9: d: ")));
 }
@@ -53,23 +54,26 @@ TEST(SuiteMistakes, EveryBadWordOfALine) {
               ElementsAre(StartsWith("t.suite:1:7: unknown field"), StartsWith("t.suite:1:14: d: "),
                           StartsWith("t.suite:1:38: page: "), StartsWith("t.suite:1:51: h: ")));
   EXPECT_THAT(mistakes_of("paged d=64 d=96 page=x batch=1q1 except(d=y)"),
-              ElementsAre(StartsWith("t.suite:1:12: field \"d\" is given twice"), StartsWith("t.suite:1:22: page: "),
-                          StartsWith("t.suite:1:43: d: ")));
-  EXPECT_THAT(mistakes_of("paged d={64,x} page={16,32} batch=1q1"), ElementsAre(StartsWith("t.suite:1:13: d: ")));
+              ElementsAre(StartsWith("t.suite:1:12: field \"d\" is given twice"),
+                          StartsWith("t.suite:1:22: page: "), StartsWith("t.suite:1:43: d: ")));
+  EXPECT_THAT(mistakes_of("paged d={64,x} page={16,32} batch=1q1"),
+              ElementsAre(StartsWith("t.suite:1:13: d: ")));
   // Of one mistake its rules say nothing more.
   EXPECT_THAT(mistakes_of("paged h=x/2 batch=1q1"), ElementsAre(StartsWith("t.suite:1:9: h: ")));
 }
 
 // A name that is wrong where it is defined is wrong there, and once.
 TEST(SuiteMistakes, NothingThatOnlyFollows) {
-  EXPECT_THAT(mistakes_of("let a-b = d=64\nlet bad = d=64 mask=tre\npaged $bad batch=1q1\nprefill $bad batch=2q1\n"
-                          "paged $a batch=1q1\npaged $other batch=1q1\nlet c =\nlet e = $c\npaged $e batch=3q1"),
-              ElementsAre(StartsWith("t.suite:1:5: \"a-b\" is not a name"),
-                          StartsWith("t.suite:2:21: mask: unknown value \"tre\""),
-                          StartsWith("t.suite:6:7: \"$other\" is not defined"), StartsWith("t.suite:7:8: ")));
+  EXPECT_THAT(
+      mistakes_of("let a-b = d=64\nlet bad = d=64 mask=tre\npaged $bad batch=1q1\nprefill $bad batch=2q1\n"
+                  "paged $a batch=1q1\npaged $other batch=1q1\nlet c =\nlet e = $c\npaged $e batch=3q1"),
+      ElementsAre(StartsWith("t.suite:1:5: \"a-b\" is not a name"),
+                  StartsWith("t.suite:2:21: mask: unknown value \"tre\""),
+                  StartsWith("t.suite:6:7: \"$other\" is not defined"), StartsWith("t.suite:7:8: ")));
   // What a file that is not there would have named is unknown.
   EXPECT_THAT(mistakes_of("include nowhere.suite\npaged $tiny batch=1q1\npaged d=x batch=1q1"),
-              ElementsAre(StartsWith("t.suite:1:1: \"nowhere.suite\" cannot be opened"), StartsWith("t.suite:3:9: ")));
+              ElementsAre(StartsWith("t.suite:1:1: \"nowhere.suite\" cannot be opened"),
+                          StartsWith("t.suite:3:9: ")));
 }
 
 TEST(SuiteMistakes, OfIncludedFilesToo) {
@@ -90,7 +94,8 @@ TEST(SuiteMistakes, ManyAndLong) {
     FAIL();
   } catch (const InputErrors& errors) {
     EXPECT_EQ(errors.all().size(), InputErrors::kKept);
-    EXPECT_THAT(errors.what(), AllOf(StartsWith("1000 mistakes\n"), HasSubstr("\nand 960 more"), Not(HasSubstr(":41:"))));
+    EXPECT_THAT(errors.what(),
+                AllOf(StartsWith("1000 mistakes\n"), HasSubstr("\nand 960 more"), Not(HasSubstr(":41:"))));
   }
   EXPECT_THAT(mistakes_of("paged d=x batch=1q1\npaged seed=[1:1000000000] batch=1q1\npaged d=y batch=1q1"),
               ElementsAre(StartsWith("t.suite:1:9: d: "), StartsWith("t.suite:3:9: d: ")));

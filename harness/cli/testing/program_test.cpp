@@ -230,18 +230,6 @@ TEST_F(Commands, HelpOfEveryCommandHasExamples) {
   EXPECT_THAT(run({"--version"}).out, StartsWith("assay 0."));
 }
 
-// Whoever asks whether a mistake has a name need not read the sources.
-TEST_F(Commands, ExplainListsTheCausesItKnows) {
-  const Output o = run({"explain", "--causes"});
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(StartsWith("mask.window_short"), HasSubstr("  the sliding window leaves out keys"),
-                           HasSubstr("\nrace.unstable ")));
-  const nlohmann::json list = nlohmann::json::parse(run({"explain", "--causes", "--json", "-"}).out);
-  EXPECT_EQ(static_cast<long>(list.size()), std::count(o.out.begin(), o.out.end(), '\n'));
-  EXPECT_EQ(list[0]["cause"], "mask.window_short");
-  EXPECT_EQ(run({"explain", "--causes", "--score"}).code, 2);
-}
-
 TEST_F(Commands, ListIsCanonicalSeededFilteredAndLimited) {
   const std::string suite = "paged kv=bf16 d=64,128 h=4/2 batch=1q1s7";
   EXPECT_EQ(run({"list", suite}).out, "paged h=4/2 d=64 batch=1q1s7\npaged h=4/2 batch=1q1s7\n");
