@@ -15,7 +15,7 @@ namespace assay {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{64} << 20;  // of an operand that is taken apart
-constexpr double kMostSeconds = 2;                 // of narrowing down
+constexpr double kMostSeconds = 2;                 // after which no further run begins
 
 // What one operand's buffer holds under two poisons.
 struct UnusedBytes {
@@ -87,6 +87,7 @@ std::string unused_reads(Session& session, Inputs& inputs, Poison usual, Poison 
   std::string found;
   const auto add = [&](const std::string& text) { found += (found.empty() ? "" : ", and ") + text; };
   for (const UnusedBytes& h : all) {
+    if (seconds() > kMostSeconds) break;
     if (h.at.empty() || !follows(h, 0, h.at.size())) continue;
     size_t first = 0, last = h.at.size();
     // The first half that shows it by itself; what shows only together stays together.
@@ -105,7 +106,7 @@ std::string unused_reads(Session& session, Inputs& inputs, Poison usual, Poison 
   }
   // Outputs and workspace, which hold nothing before a call. Both are laid together; the workspace has what
   // the outputs hold.
-  if (found.empty()) {
+  if (found.empty() && seconds() <= kMostSeconds) {
     repoison(inputs, usual);
     for (const OperandUse& use : op_of(inputs.problem).operands)
       if (role_of(inputs.problem, use.operand) == Role::kOut) poison_all(inputs, use.operand, other);

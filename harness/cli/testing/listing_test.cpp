@@ -38,7 +38,7 @@ TEST_F(Listing, ExplainListsTheCausesItKnows) {
   for (const auto& c : list) by_name[c["cause"]] = c;
   EXPECT_EQ(by_name.size(), list.size());
   EXPECT_EQ(by_name["output.nan"]["kind"], "symptom");
-  EXPECT_EQ(by_name["mask.window_ignored"]["same"], nlohmann::json({"window_missing"}));
+  EXPECT_EQ(by_name["mask.window_ignored"]["same"], nlohmann::json::array({"window_missing"}));
   EXPECT_EQ(by_name["left_out"]["said"], "stage");
   EXPECT_EQ(by_name["sink_missing"]["said"], "any");
   EXPECT_EQ(by_name["sink_missing"]["of"], "step");
