@@ -80,6 +80,7 @@ void describe(const std::byte* at, const char* what, char* text, size_t size) {
   else
     std::snprintf(text, size, "%s to byte %lld of %s, which is only to be read", what, offset,
                   nearest->name.c_str());
+  if (off > 0) return;  // an address of nobody's is no unit of the operand that happens to be near
   const size_t used = std::strlen(text);
   describe_unit(*nearest, at, text + used, size - used);
 }
