@@ -38,14 +38,13 @@ const std::array<int, kMostCluster + 1>& clusters_at_once() {
 
 int32_t decode_cluster(const DecodeShape& shape, int32_t requests, int32_t heads_kv, int32_t most_keys,
                        int32_t grid) {
-  // Half of the machine reads 16 bits of one request as fast as all of it; codes take its instructions, too,
-  // and are as fast at about this length. Of several requests the longest is not shared by all blocks: at so
-  // many keys for each of its own it takes no longer than the list would. One block for each is no faster.
-  constexpr int32_t kMostKeysOfCodes = 16384, kMostKeysOfABlock = 1024, kLeastOfSeveral = 2;
-  const bool bytes = shape.codes == DecodeCodes::kE4m3;
-  if (shape.half || shape.packed || shape.blocks != 1 || !(bytes || shape.codes == DecodeCodes::k16))
+  // Half of the machine reads one request as fast as all of it. Of several the longest is not shared by all
+  // blocks: at so many keys for each of its own it takes no longer than the list would. One block for each is
+  // no faster.
+  constexpr int32_t kMostKeysOfABlock = 1024, kLeastOfSeveral = 2;
+  if (shape.half || shape.packed || shape.blocks != 1 ||
+      (shape.codes != DecodeCodes::kE4m3 && shape.codes != DecodeCodes::k16))
     return 0;
-  if (requests == 1 && bytes && most_keys > kMostKeysOfCodes) return 0;
   const int64_t segments = int64_t{requests} * heads_kv;
   int32_t size = kMostCluster;
   while (size > 0 && clusters_at_once()[static_cast<size_t>(size)] < segments) --size;
