@@ -88,9 +88,14 @@ void sort_causes(std::vector<StepRanked>& list) {
   });
   // Of one cause the best way.
   std::vector<StepRanked> kept;
-  for (const StepRanked& r : list)
-    if (std::none_of(kept.begin(), kept.end(), [&](const StepRanked& k) { return k.cause == r.cause; }))
+  for (const StepRanked& r : list) {
+    const auto same =
+        std::find_if(kept.begin(), kept.end(), [&](const StepRanked& k) { return k.cause == r.cause; });
+    if (same == kept.end())
       kept.push_back(r);
+    else if (r.explained >= StepExplanation::kSure)
+      same->ways.insert(same->ways.end(), r.ways.begin(), r.ways.end()), same->ways.push_back(r.how);
+  }
   if (kept.size() > kMostCauses) kept.resize(kMostCauses);
   list = std::move(kept);
 }
@@ -121,6 +126,16 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   rows_beyond(c, wrong, x.causes);
   std::erase_if(x.causes, [&](const StepRanked& r) { return !x.known(r.cause); });
   sort_causes(x.causes);
+  // Whatever reads memory without numbers makes NaN: of several that do no one is the cause.
+  const auto numberless = [](const StepRanked& r) {
+    return r.numberless && r.explained >= StepExplanation::kSure;
+  };
+  if (c.attends() && !c.run().replayed &&
+      static_cast<size_t>(std::count_if(x.causes.begin(), x.causes.end(), numberless)) > kFewNumberless) {
+    for (StepRanked& r : x.causes)
+      if (numberless(r)) r.explained = StepExplanation::kNotSure;
+    sort_causes(x.causes);
+  }
   if (!c.attends() || x.sure()) return;
   // What attention can do wrong by itself. Its order is kept, which is that of misfit and of what is assumed:
   // nearly all of them explain as much. One answer where it is sure, with those that are as good.
@@ -128,7 +143,6 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
       [&](const Report& report) {
         const Ranking ranking = explain(c.evidence(x.line), x.without).ranking;
         std::vector<Ranked> good = sure(ranking) ? equally_good(ranking) : std::vector<Ranked>{};
-        // Whatever reads memory without numbers makes NaN: of several that do no one is the cause.
         if (ranking.finite < kHalf && good.size() > kFewNumberless) good.clear();
         double most = good.empty() ? StepExplanation::kNotSure
                                    : std::max(StepExplanation::kSure, good.front().explained);
@@ -136,12 +150,18 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
           const bool one =
               std::any_of(good.begin(), good.end(), [&](const Ranked& g) { return g.cause == r.cause; });
           if (!one) most = std::min({most, StepExplanation::kNotSure, r.explained});
-          report(
-              {{"cause", r.cause}, {"how", r.text}, {"explained", most}, {"meaning", meaning_of(r.cause)}});
+          std::vector<std::string> ways;
+          for (const auto& [cause, text] : ranking.alike)
+            if (cause == r.cause) ways.push_back(text);
+          report({{"cause", r.cause},
+                  {"how", r.text},
+                  {"explained", most},
+                  {"meaning", meaning_of(r.cause)},
+                  {"ways", ways}});
         }
       },
       [&](const json& r) {
-        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"]});
+        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"], r["ways"]});
       },
       kSecondsOfFamilies);
   sort_causes(x.causes);

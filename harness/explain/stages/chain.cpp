@@ -12,6 +12,7 @@ namespace assay {
 namespace {
 
 constexpr size_t kChainRows = 48;   // wrong ones that are looked at
+constexpr size_t kFineRows = 24;    // right ones
 constexpr double kChainWork = 6e6;  // of one hypothesis: rows x heads x keys x dimensions
 constexpr size_t kMostParts = 24;
 constexpr double kBetterChain = 0.05;  // ... and of the error that the right answer leaves
@@ -27,13 +28,15 @@ StepChain::StepChain(const StageCase& c, const StageVerdict& nothing)
       first_(p_.cu_q()),
       operands_(p_, host_) {
   p_.only_keys.clear();
-  std::vector<RowId> wrong;
+  std::vector<RowId> wrong, fine;
   double keys = 0;
   for (size_t i = 0; i < p_.requests.size(); ++i)
     for (int32_t n = 0; n < p_.requests[i].q_len; ++n) {
       every_.push_back({static_cast<int32_t>(i), n});
       const auto row = static_cast<size_t>(first_[i] + n);
-      if (row >= nothing.bad_rows.size() || nothing.bad_rows[row] == 0) continue;
+      if (row >= nothing.bad_rows.size()) continue;
+      if (nothing.bad_rows[row] == 0) fine.push_back(every_.back());
+      if (nothing.bad_rows[row] == 0) continue;
       if (row < nothing.open_rows.size() && nothing.open_rows[row] != 0) continue;
       wrong.push_back(every_.back()), keys = std::max<double>(keys, p_.requests[i].kv_len);
     }
@@ -41,6 +44,9 @@ StepChain::StepChain(const StageCase& c, const StageVerdict& nothing)
   const size_t most = std::clamp<size_t>(static_cast<size_t>(kChainWork / one), 6, kChainRows);
   const size_t step = (wrong.size() + most - 1) / std::max<size_t>(1, most);
   for (size_t n = 0; n < wrong.size(); n += std::max<size_t>(1, step)) rows_.push_back(wrong[n]);
+  const size_t fine_step = (fine.size() + kFineRows - 1) / kFineRows;
+  for (size_t n = 0; n < fine.size(); n += std::max<size_t>(1, fine_step)) fine_.push_back(fine[n]);
+  bad_ = nothing.bad_rows;
   for (const RowId& id : rows_)
     for (int32_t h = 0; h < p_.heads_q; ++h) {
       const State s = whole(id, h, Departure{});
@@ -199,6 +205,22 @@ StepChain::State StepChain::whole(RowId id, int32_t head, const Departure& d) co
   return p_.sinks && at_end ? join(all, of_sink, true, 0) : all;
 }
 
+std::vector<uint8_t> StepChain::spoilt_by(const Departure& d) const {
+  std::vector<uint8_t> spoilt(bad_.size(), 0);
+  for (const RowId& id : fine_)
+    for (int32_t h = 0; h < p_.heads_q; ++h) {
+      const State s = whole(id, h, d);
+      double error = 0, size = 0;
+      for (size_t i = 0; i < s.o.size(); ++i) {
+        const double off = got(id, h, static_cast<int32_t>(i)) - s.o[i];
+        error += off * off, size += s.o[i] * s.o[i];
+      }
+      if (error > kSameChain * size + 1e-12)
+        spoilt[static_cast<size_t>(first_[static_cast<size_t>(id.request)] + id.row)] = 1;
+    }
+  return spoilt;
+}
+
 void StepChain::try_out(const Departure& d) {
   size_t fits = 0, missed = 0;
   const auto most = static_cast<size_t>((1 - kChainLeast) * static_cast<double>(rows_.size()));
@@ -223,7 +245,13 @@ void StepChain::try_out(const Departure& d) {
   const double share = static_cast<double>(fits) / static_cast<double>(rows_.size());
   if (missed > most || share <= kChainLeast) return;
   const std::string where = cut_.words.empty() ? "" : fmt::format(" ({})", cut_.words);
-  list_.push_back({d.cause, d.how + where, kChainShare * share, 0, std::string(meaning_of(d.cause))});
+  StepRanked r{d.cause, d.how + where, kChainShare * share, 0, std::string(meaning_of(d.cause))};
+  if (r.explained >= StepRanked::kSaid) {
+    const std::vector<uint8_t> spoilt = spoilt_by(d);
+    r.spoilt = std::count(spoilt.begin(), spoilt.end(), 1);
+    if (r.spoilt > 0) of_one_kind(c_, bad_, spoilt, r);
+  }
+  list_.push_back(std::move(r));
 }
 
 std::vector<StepChain::Cut> StepChain::cuts_of_rows() const {

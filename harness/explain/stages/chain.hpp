@@ -93,6 +93,8 @@ class StepChain {
   std::vector<Cut> cuts_of_rows() const;
   std::vector<ChainPart> parts_of(RowId) const;
   void try_out(const Departure&);
+  // Rows that are right and would not be, by packed row.
+  std::vector<uint8_t> spoilt_by(const Departure&) const;
   State whole(RowId, int32_t head, const Departure&) const;
   State attend(RowId, int32_t head, const ChainPart&, const Departure&) const;
   const Keys& keys(int32_t request, int32_t kv_head) const;
@@ -113,8 +115,10 @@ class StepChain {
   Problem p_;
   HostOperands host_;
   std::vector<int32_t> first_;
-  std::vector<RowId> rows_, every_;
-  std::vector<double> right_;  // of rows_, all heads and dimensions
+  std::vector<RowId> rows_, every_;  // wrong ones that are looked at; all
+  std::vector<RowId> fine_;          // right ones
+  std::vector<uint8_t> bad_;         // by packed row
+  std::vector<double> right_;        // of rows_, all heads and dimensions
   OperandReader operands_;
   Cut cut_;
   std::vector<StepRanked> list_;

@@ -222,6 +222,23 @@ bool blame_a_stage(const ReplayApart& apart, StepExplanation& x, const Report& r
   return false;
 }
 
+// What a stage has of the replay before may be as well of the capture, where the one followed the other: the
+// replay runs again behind one of the same batch.
+void tell_before_from_capture(ReplayApart& apart, const Replaying& replaying, StepExplanation& x) {
+  const auto sure = [](const StepRanked& r) { return r.explained >= StepExplanation::kSure; };
+  const auto before = std::find_if(x.causes.begin(), x.causes.end(),
+                                   [&](const StepRanked& r) { return sure(r) && r.cause == kReplayBefore; });
+  if (before == x.causes.end() || std::count_if(x.causes.begin(), x.causes.end(), sure) < 2) return;
+  apart.twice(true);
+  const bool right = replaying.again(apart.backend(), apart.kernel()).empty();
+  apart.twice(false);
+  x.stages.push_back(
+      fmt::format("replayed behind a replay of the same batch it is {}", right ? "right" : "wrong"));
+  for (StepRanked& r : x.causes)
+    if (sure(r) && (r.cause == kReplayBefore) != right) r.explained = StepExplanation::kNotSure;
+  sort_causes(x.causes);
+}
+
 }  // namespace
 
 bool explain_replays(const Backend& backend, const assay_kernel& kernel, const Problem& problem,
@@ -244,7 +261,10 @@ bool explain_replays(const Backend& backend, const assay_kernel& kernel, const P
     x.stage_reason = "captured by its stages every replay is right";
     return true;
   }
-  if (blame_a_stage(apart, x, report)) return true;
+  if (blame_a_stage(apart, x, report)) {
+    tell_before_from_capture(apart, replaying, x);
+    return true;
+  }
   if (!apart.runs().empty()) {
     report({{"at", "repairs of replays"}});
     std::vector<WiringCause> wiring = not_captured(kernel, apart);

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "harness/base/error.hpp"
 #include "harness/check/verdict.hpp"
 #include "harness/device/call_once.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/explain/stages/same_words.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/explain/stages/watched.hpp"
 #include "harness/run/rank_group.hpp"
@@ -21,6 +23,8 @@ namespace assay {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kUnusedMemory = "unused memory";  // of the judge's reasons
 
 // The kernel called, with what was there before and after.
 StageRun run_whole(const Backend& backend, const assay_kernel& kernel, StepEnd& end) {
@@ -86,6 +90,18 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
         {"out_of_order", "a second call, which finds the new keys in the cache, is right", 1, 0, ""});
     return;
   }
+  // Many things lead to memory that nothing occupies, and alike where it holds no numbers.
+  if (x.reason.find(kUnusedMemory) != std::string::npos) {
+    StepEnd numbers(backend, kernel, problem, StepEnd::Unused::kNumbers);
+    const StageRun there = run_whole(backend, kernel, numbers);
+    StepExplanation own = x;
+    own.stages.push_back("called with numbers in all memory of the cache that nothing occupies:");
+    if (!numbers.look().right &&
+        Halves(backend, there, numbers.inputs().problem, numbers.arithmetic()).explain(own, own.stages)) {
+      x = std::move(own);
+      return;
+    }
+  }
   Halves(backend, whole, end.inputs().problem, end.arithmetic()).explain(x, x.stages);
 }
 
@@ -133,13 +149,17 @@ void name_ending_stage(const Problem& problem, const std::string& backend, const
 
 // Of what explains a whole step on one line, what explains it on another one, too, comes first. Where that is
 // nothing there is no answer.
-void look_beside(StepExplanation& x, const StepExplanation& there) {
+// `own_sizes` as same_words().
+void look_beside(StepExplanation& x, const StepExplanation& there, bool own_sizes) {
   if (there.outcome != Outcome::kWrong || there.where() != x.where()) return;
-  const auto holds = [&](const StepRanked& r) {
-    return std::any_of(there.causes.begin(), there.causes.end(), [&](const StepRanked& t) {
-      return t.cause == r.cause && t.explained >= StepExplanation::kSure;
-    });
-  };
+  std::set<std::string> held;
+  for (StepRanked& r : x.causes)
+    for (const StepRanked& t : there.causes) {
+      if (t.cause != r.cause || t.explained < StepExplanation::kSure) continue;
+      const std::string way = way_of_both(r, t, own_sizes);
+      if (!way.empty()) r.how = way, held.insert(r.cause);
+    }
+  const auto holds = [&](const StepRanked& r) { return held.contains(r.cause); };
   const auto unsure = std::find_if(x.causes.begin(), x.causes.end(),
                                    [](const StepRanked& r) { return r.explained < StepExplanation::kSure; });
   const auto both = std::stable_partition(x.causes.begin(), unsure, holds);
@@ -230,7 +250,7 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
   try {
     const StepExplanation there =
         explain_line(other, make_problem(parse_scenario(other)), backend, kernel, options, without);
-    look_beside(x, there);
+    look_beside(x, there, false);
     x.seconds += there.seconds;
   } catch (const InputError&) {  // no line of this kernel
   }
@@ -244,7 +264,7 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
             explain_line(third, make_problem(parse_scenario(third)), backend, kernel, options, without);
         x.seconds += there.seconds;
         if (there.outcome != Outcome::kWrong && there.outcome != Outcome::kPassed) continue;
-        look_beside(x, there);
+        look_beside(x, there, true);
         return x;
       } catch (const InputError&) {
       }

@@ -22,8 +22,7 @@ enum class StepBlame {
 };
 
 struct StepExplanation {
-  static constexpr double kSure = 0.9;              // of what is wrong a cause explains, or it is not said
-  static constexpr double kNotSure = kSure - 0.01;  // at most, of what is not an answer
+  static constexpr double kSure = StepRanked::kSaid, kNotSure = StepRanked::kNotSaid;
   std::string line, kernel;
   Outcome outcome = Outcome::kInvalid;
   std::string reason;               // the judge's

@@ -58,6 +58,7 @@ void Misreadings::head_orders() {
   };
   if (case_.attends() && p().q_scale_kind == ASSAY_SCALE_NONE) heads("heads.q_swapped", Operand::kQ);
   dense_rows();
+  dense_rows_of_first();
   if (case_.kernel().op != ASSAY_OP_CACHE_WRITE) return;
   for (const Operand o : {Operand::kDenseK, Operand::kDenseV}) {
     for (int32_t one = 0; one < std::min(8, p().heads_kv); ++one)
@@ -199,12 +200,13 @@ void Misreadings::table_rows() {
 }
 
 void Misreadings::trees() {
-  if (!case_.attends() || !has(Operand::kTreeMask) || !has(Operand::kTreeIndptr) || p().drafted != 0 ||
-      p().flat_tree != 0)
+  if (!case_.attends() || !has(Operand::kTreeMask) || !has(Operand::kTreeIndptr) || p().flat_tree != 0)
     return;
-  // A bit of row i and column j of n drafts is that of another place, none, or set.
+  // A bit of row i and column j of n drafts is that of another place, none, or set. Behind `steps` of drafts
+  // that are cached stand the rows' own.
   constexpr int64_t kSeen = -2;
-  const auto bits = [&](const char* cause, const char* how, auto rule) {
+  const int64_t steps = p().drafted, wide = steps + 1;
+  const auto bits = [&](const char* cause, const std::string& how, auto rule) {
     add(cause, how, [=](Reading& r) {
       assay_tensor& t = r.tensors.tree_mask;
       const auto* own = static_cast<const uint8_t*>(t.data);
@@ -214,11 +216,11 @@ void Misreadings::trees() {
       const auto* starts = static_cast<const int64_t*>(r.tensors.tree_indptr.data);
       for (int32_t request = 0; request < r.problem.requests; ++request) {
         const int64_t n = r.rows_of(request), first = starts[request * r.tensors.tree_indptr.stride[0]];
-        if (first < 0 || first + n * n > t.shape[0]) return false;
+        if (first < 0 || first + n * n * wide > t.shape[0]) return false;
         for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < n; ++j) {
+          for (int64_t j = 0; j < n * wide; ++j) {
             const int64_t from = rule(i, j, n);
-            now[static_cast<size_t>(first + i * n + j)] =
+            now[static_cast<size_t>(first + i * n * wide + j)] =
                 from < 0 ? std::byte{from == kSeen} : old[static_cast<size_t>(first + from)];
           }
       }
@@ -236,7 +238,7 @@ void Misreadings::trees() {
       for (int32_t request = 0; request < r.problem.requests; ++request) {
         const int64_t n = r.rows_of(request);
         now.push_back(rule(request, row, before, n));
-        if (now.back() < 0 || now.back() + n * n > r.tensors.tree_mask.shape[0]) return false;
+        if (now.back() < 0 || now.back() + n * n * wide > r.tensors.tree_mask.shape[0]) return false;
         row += n, before = n;
       }
       now.push_back(r.tensors.tree_mask.shape[0]);
@@ -251,14 +253,50 @@ void Misreadings::trees() {
   starts_at("trees begin at the number of requests before them",
             [](int64_t request, int64_t, int64_t, int64_t) { return request; });
   starts_at("trees as large as a request's own lie before it",
-            [](int64_t request, int64_t, int64_t, int64_t n) { return request * n * n; });
+            [=](int64_t request, int64_t, int64_t, int64_t n) { return request * n * n * wide; });
   for (int32_t one = 0; one < std::min(8, p().requests); ++one) {
     const int64_t size = given_.rows_of(one);
     starts_at(fmt::format("trees as large as request {}'s lie before each", one),
-              [=](int64_t request, int64_t, int64_t, int64_t) { return request * size * size; });
+              [=](int64_t request, int64_t, int64_t, int64_t) { return request * size * size * wide; });
   }
   starts_at("of the trees before a request a row each is counted",
             [](int64_t request, int64_t, int64_t, int64_t n) { return request * n; });
+  // The row that is looked at, and whether a draft sees itself all the same.
+  const struct {
+    const char *cause, *words;
+    int64_t (*row)(int64_t i, int64_t n);
+  } rows[] = {
+      {"mask.tree_shifted", "the last draft", [](int64_t, int64_t n) { return n - 1; }},
+      {"mask.tree_shifted", "the first draft", [](int64_t, int64_t) { return int64_t{0}; }},
+      {"mask.tree_shifted", "the draft behind", [](int64_t i, int64_t n) { return std::min(n - 1, i + 1); }},
+      {"mask_tree", "the draft before", [](int64_t i, int64_t) { return std::max<int64_t>(0, i - 1); }}};
+  for (const auto& one : rows)
+    for (const bool self : {false, true})
+      bits(one.cause, fmt::format("the row of {}{}", one.words, self ? ", and every draft sees itself" : ""),
+           [=, row = one.row](int64_t i, int64_t j, int64_t n) {
+             return self && j == steps * n + i ? kSeen : row(i, n) * n * wide + j;
+           });
+  for (const int64_t width : {8, 16, 32, 64})
+    if (p().max_q_len * wide > width)
+      bits("mask.tree_shifted", fmt::format("bit {} and what follows are the first ones again", width),
+           [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % width; });
+  if (steps > 0) {
+    bits("mask.tree_shifted", "rows of the mask are taken to be as long as there are rows",
+         [](int64_t i, int64_t j, int64_t n) { return i * n + j; });
+    bits("mask.tree_shifted", "steps of every branch for branches of every step",
+         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % n * wide + j / n; });
+    bits("mask.tree_shifted", "branches of every step for steps of every branch",
+         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % wide * n + j / wide; });
+    bits("mask.tree_shifted", "bits of the last step for all",
+         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + steps * n + j % n; });
+    bits("mask.tree_shifted", "bits of the first step for all",
+         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % n; });
+    bits("drafts_new_alone", "no draft of the steps before is seen",
+         [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? -1 : i * n * wide + j; });
+    bits("drafts_all", "every draft of the steps before is seen",
+         [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? kSeen : i * n * wide + j; });
+    return;
+  }
   bits("mask.tree_transposed", "rows and columns exchanged",
        [](int64_t i, int64_t j, int64_t n) { return j * n + i; });
   bits("mask_tree", "drafts from the last to the first",
@@ -275,8 +313,6 @@ void Misreadings::trees() {
        [](int64_t i, int64_t j, int64_t n) { return i == j ? kSeen : i * n + j; });
   bits("mask_tree", "every draft sees itself and the one before alone",
        [](int64_t i, int64_t j, int64_t) { return i == j || i == j + 1 ? kSeen : -1; });
-  bits("mask_tree", "the row of the draft before",
-       [](int64_t i, int64_t j, int64_t n) { return std::max<int64_t>(0, i - 1) * n + j; });
 }
 
 void Misreadings::extents() {

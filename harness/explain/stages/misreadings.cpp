@@ -44,6 +44,29 @@ void Misreadings::masks() {
       change("positions_other", fmt::format("every row {:+}", by), Operand::kPositions,
              [=](const Reading&, int32_t n, int32_t) { return n + by; });
   }
+  // One position for all rows of a request, as a kernel of one length a request has it.
+  if (case_.attends() && !has(Operand::kPositions) && has(Operand::kKvLen) && p().max_q_len > 1 &&
+      p().mask == ASSAY_MASK_CAUSAL)
+    for (const bool first : {true, false}) {
+      if (!first && p().window_left < 0 && p().chunk <= 0) continue;  // no mask at all
+      add("positions_other",
+          fmt::format("every row where the {} of its request stands", first ? "first" : "last"),
+          [=](Reading& r) {
+            const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
+            std::vector<int32_t> at;
+            for (size_t q = 0; q < lengths.size(); ++q) {
+              const int32_t rows = r.rows_of(static_cast<int32_t>(q));
+              for (int32_t n = 0; n < rows; ++n)
+                at.push_back(first ? std::max(0, lengths[q] - rows) : std::max(0, lengths[q] - 1));
+            }
+            if (at.empty()) return false;
+            r.tensors.positions =
+                assay_tensor{nullptr, ASSAY_INT32, 1, {static_cast<int64_t>(at.size())}, {1}, ASSAY_ROLE_IN};
+            r.put(Operand::kPositions, at);
+            r.problem.positions = static_cast<const int32_t*>(r.tensors.positions.data);
+            return true;
+          });
+    }
   set("chunk_missing", "no chunks", &assay_problem::chunk, 0);
   if (p().chunk > 1)
     for (const int32_t chunk : {p().chunk / 2, p().chunk * 2})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the misreadings of a stage are listed (step_causes.hpp): lengths, tables and scalars in
-// misreadings.cpp, values and their scales in misread_values.cpp, orders and extents in misread_orders.cpp. A
-// new one: an add() where its sort is.
+// misreadings.cpp, values and their scales in misread_values.cpp, orders and extents in misread_orders.cpp,
+// where a key lies in misread_slots.cpp. A new one: an add() where its sort is.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,9 +27,11 @@ class Misreadings {
     masks();
     lengths();
     starts();
+    other_slots();
     tables();
     scalars();
     scales();
+    one_side_as_it_came();
     merges();
     rows();
     drafts();
@@ -82,6 +84,12 @@ class Misreadings {
   void tables();
   // What two requests hold first, exchanged: of one page each.
   void first_entries_exchanged(Operand table);
+  // Where the cache holds each key, by another rule than the table's: (entries of the request's row, key) to
+  // a slot of the cache, negative: nothing is said.
+  using SlotOfKey = std::function<int64_t(const Reading&, int32_t request, int32_t key)>;
+  void slots_of_keys(const char* cause, const std::string& how, const SlotOfKey&);
+  void other_slots();
+  void one_side_as_it_came();
   void scalars();
   // One logit of every head that joins the sum, found from the first row that says it.
   void fitted_sinks();
@@ -96,6 +104,7 @@ class Misreadings {
   void orders();
   void head_orders();
   void dense_rows();
+  void dense_rows_of_first();
   void table_rows();  // entries of each request's row
   void trees();
   void extents();

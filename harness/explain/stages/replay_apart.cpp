@@ -51,6 +51,7 @@ struct ReplayApart::Impl {
   std::vector<StageRun> last;
   StageRun step;
   int64_t replays = 0;
+  bool twice = false;                                         // see twice()
   std::map<std::pair<std::string, size_t>, StageRun> before;  // by place and how often it ran
 
   // Tables have no context: whose replays are taken apart in this process.
@@ -129,6 +130,8 @@ struct ReplayApart::Impl {
       known = run;
     };
     step = call.step;
+    for (size_t n = 0; twice && n < call.pieces.size(); ++n)
+      if (status = own.replay(call.pieces[n].graph, error, size); status != ASSAY_OK) return status;
     copy_operands(backend, step.tensors, step.before);
     for (const Piece& piece : call.pieces) {
       if (piece.run < 0) {
@@ -217,6 +220,7 @@ ReplayApart::~ReplayApart() {
 
 const Backend& ReplayApart::backend() const { return impl_->backend; }
 const assay_kernel& ReplayApart::kernel() const { return *impl_->whole->made; }
+void ReplayApart::twice(bool on) { impl_->twice = on; }
 void ReplayApart::edit(StageEdit edit) { impl_->edit = std::move(edit); }
 const std::vector<StageRun>& ReplayApart::runs() const { return impl_->last; }
 const assay_tensors& ReplayApart::capturing() const { return impl_->capturing->step.tensors; }

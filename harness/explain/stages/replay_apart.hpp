@@ -25,6 +25,9 @@ class ReplayApart {
   const assay_kernel& kernel() const;
   // Changes what stages get in calls that are captured from now on; {} ends it.
   void edit(StageEdit);
+  // Whether every replay from now on is one of the same batch before: what a stage keeps of the replay before
+  // is then that batch's own.
+  void twice(bool);
   const assay_tensors& capturing() const;  // within an edit: of the step that is captured
   // Of the last replay, in order; none of a kernel without stages. They are copies: the memory may be gone.
   const std::vector<StageRun>& runs() const;

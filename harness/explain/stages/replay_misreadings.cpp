@@ -93,7 +93,7 @@ std::vector<Misreading> replay_misreadings(const StageCase& c) {
     if (lists.size() > 2) kept(name(lists[0]), fmt::format("all lists {}", when), then, lists);
   };
   all(run.captured, nullptr, "of the capture", false);
-  all(run.previous, "replay_before", "of the replay before", false);
+  all(run.previous, kReplayBefore, "of the replay before", false);
   // What the host knew.
   const auto host = [&](Operand o, const char* cause, const char* how, auto value) {
     const assay_tensor& t = tensor_of(c.given().tensors, o);
@@ -128,7 +128,7 @@ std::vector<Misreading> replay_misreadings(const StageCase& c) {
   host(Operand::kKvLen, "captured_extent", "no more keys than the longest had at capture",
        [=](int32_t n, size_t) { return std::min(n, most); });
   all(run.captured, nullptr, "of the capture", true);
-  all(run.previous, "replay_before", "of the replay before", true);
+  all(run.previous, kReplayBefore, "of the replay before", true);
   return list;
 }
 

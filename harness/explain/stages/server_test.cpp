@@ -38,6 +38,16 @@ TEST(ExplainServers, SayWhatIsOtherInOneClassOfRequests) {
       {"server_trees_of_one_width", "mask.tree_shifted", "trees as large as request 0's"},
       {"server_cap_before_scale", "softcap.before_scale", "capped before they are scaled"},
       {"server_bias_of_tiles", "alibi.shifted", "the first of their run of 16"},
+      {"server_padding_in_slot_zero", "rows_beyond", "which is padding, lies in K's slot 0"},
+      {"server_k_by_scale_of_v", "scale_other", ""},
+      {"server_v_times_scale_in_decodes", "scale.inverted", "numbers times the scale"},
+      {"server_scale_over_in_bf16", "precision.scale", "one over the scale in bf16"},
+      {"server_new_v_as_it_came", "dense_for_cache", "V of new keys as they came, K from the cache"},
+      {"server_rows_at_first", "positions_other", "where the first of its request stands, in extends alone"},
+      {"server_drafts_of_last", "mask.tree_shifted",
+       "the row of the last draft, and every draft sees itself"},
+      {"server_encoder_followed", "encoder_rounded_down", "follow the encoder's last token in its page"},
+      {"server_map_by_block", "map_shifted", "looked up by block, for a slot of the block"},
   };
   for (const auto& c : cases) {
     const StepExplanation x = server_explained(c.kernel);

@@ -192,6 +192,8 @@ Problem StageCase::problem_of(Reading& r) const {
     t.indptr = t.indices = t.last_page_len = assay_tensor{};
   }
   const assay_tensor& table = t.block_table;
+  // Tables of the full pool name its blocks.
+  const int64_t blocks = t.slot_map.data != nullptr ? t.slot_map.shape[0] / p.page_size : t.k.shape[0];
   demand(table.data != nullptr && table.rank == 2, "there is no page table");
   for (size_t i = 0; i < p.requests.size(); ++i) {
     const int64_t wanted =
@@ -202,15 +204,15 @@ Problem StageCase::problem_of(Reading& r) const {
       const int32_t entry = static_cast<const int32_t*>(
           table.data)[static_cast<int64_t>(i) * table.stride[0] + j * table.stride[1]];
       const int64_t block = p.table == ASSAY_TABLE_TOKEN ? entry / p.page_size : entry;
-      if (run_.replayed && (entry < 0 || block >= t.k.shape[0])) {
+      if (run_.replayed && (entry < 0 || block >= blocks)) {
         // What a batch leaves over of a table is anything: who follows it reads anything.
         r.nowhere.resize(p.requests.size(), 0), r.nowhere[i] = 1;
         break;
       }
-      demand(entry >= 0 && block < t.k.shape[0],
+      demand(entry >= 0 && block < blocks,
              "entry {} of the table of request {} is {}, and there are {} "
              "blocks",
-             j, i, entry, t.k.shape[0]);
+             j, i, entry, blocks);
     }
   }
   return p;

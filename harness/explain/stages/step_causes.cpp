@@ -2,9 +2,13 @@
 // See step_causes.hpp.
 #include "harness/explain/stages/step_causes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "harness/explain/causes.hpp"
+#include "harness/explain/stages/row_kinds.hpp"
+#include "harness/explain/stages/same_words.hpp"
 
 namespace assay {
 namespace {
@@ -33,7 +37,7 @@ constexpr StepCause kStepCauses[] = {
     {"map_missing", "the map between pools is not followed"},
     {"encoder_missing", "the encoder's entries of the table are taken for the request's own"},
     {"encoder_off_by_one", "the encoder's length is off by one"},
-    {"encoder_rounded_down", "the encoder's pages are counted by whole pages"},
+    {"encoder_rounded_down", "the encoder's last page, partly filled, is not counted as its own"},
     {"encoder_of_one", "one encoder's length is taken for all"},
     {"last_request_missing", "the last request is missing from a list"},
     {"list_off_by_one", "a list is off by one"},
@@ -148,6 +152,8 @@ constexpr std::pair<std::string_view, std::string_view> kSameCause[] = {
 };
 
 constexpr double kNumberless = 0.96;  // of attention
+constexpr double kOfSomeRows = 0.98;  // at most, where the others say nothing
+constexpr double kOfOneKind = 0.99;   // at most, of what holds in one sort of rows alone
 
 // Where the last of the wrong rows stands in its request: a window that reaches as far hides nothing of them.
 int32_t farthest_wrong_row(const StageCase& c, const std::vector<uint8_t>& bad_rows) {
@@ -172,6 +178,21 @@ bool all_of(const std::vector<int32_t>& a, const std::vector<int32_t>& b, const 
 }
 
 }  // namespace
+
+// What is wrong where it should be right, too, is no cause unless it holds in one sort of rows alone.
+void of_one_kind(const StageCase& c, const std::vector<uint8_t>& in, const std::vector<uint8_t>& out,
+                 StepRanked& r) {
+  Reading given = c.given();
+  const std::vector<std::string> kinds = told_by_kinds(c.problem_of(given), in, out);
+  if (kinds.empty() || of_many_numbers(r.cause)) {
+    r.explained = std::min(r.explained, StepRanked::kNotSaid);
+    return;
+  }
+  const std::string how = r.how;
+  for (const std::string& kind : kinds) r.ways.push_back(fmt::format("{}, in {} alone", how, kind));
+  r.how = r.ways.front();
+  r.explained = std::min(r.explained, kOfOneKind), r.spoilt = 0;
+}
 
 std::span<const StepCause> step_causes() { return kStepCauses; }
 
@@ -242,24 +263,36 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
     }
     if ((!v.judged && !v.numberless) || v.uncounted) continue;
     if (by_rows && !v.bad_rows.empty()) {
-      int64_t left = 0, known = 0;
+      int64_t left = 0, known = 0, open = 0;
+      std::vector<uint8_t> spoilt(nothing.bad_rows.size(), 0);
       for (size_t i = 0; i < nothing.bad_rows.size(); ++i) {
         if (i < v.open_rows.size() && v.open_rows[i] != 0) continue;
         known += nothing.bad_rows[i] != 0;
         const bool vague = i < v.vague_rows.size() && v.vague_rows[i] != 0;
+        // What lies unused under replay is as large as numbers go: where it is read nothing speaks against
+        // it.
+        if (c.run().replayed && vague && v.bad_rows[i] == 0) {
+          open += nothing.bad_rows[i] != 0, known -= nothing.bad_rows[i] != 0;
+          continue;
+        }
         const bool still = vague || (i < v.bad_rows.size() && v.bad_rows[i] != 0);
         left += still && nothing.bad_rows[i] != 0;
-        r.spoilt += still && nothing.bad_rows[i] == 0;
+        spoilt[i] = still && nothing.bad_rows[i] == 0;
+        r.spoilt += spoilt[i];
       }
-      if (known == 0) continue;
+      if (known == 0 || known < open) continue;
       const auto vague_rows = std::count(v.vague_rows.begin(), v.vague_rows.end(), 1);
       r.explained = 1 - static_cast<double>(left) / static_cast<double>(known);
+      if (open > 0) r.explained = std::min(r.explained, kOfSomeRows);
       // Of a row a part may fit: an element that is left says that it does not.
       if (r.spoilt == 0 && left > 0 && vague_rows == 0)
         r.explained = std::max(
             r.explained,
             0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
+      if (c.attends() && !c.run().replayed && r.spoilt > 0 && r.explained >= StepRanked::kSaid)
+        of_one_kind(c, nothing.bad_rows, spoilt, r);
       // Any number of readings lead to memory that holds none.
+      r.numberless = v.numberless;
       if (v.numberless) r.explained = std::min(r.explained, c.attends() ? kNumberless : kNumberlessRows);
     } else {
       // A write that stays wrong was not looked at for what it touched: rows that this reading has not are
@@ -269,6 +302,8 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
       r.explained = v.right ? 1
                             : 0.99 * (1 - static_cast<double>(v.bad + undue) /
                                               static_cast<double>(std::max<int64_t>(1, nothing.bad)));
+      // Wrong in nobody knows how many elements: what leaves any is no answer.
+      if (nothing.uncounted && !v.right) r.explained = std::min(r.explained, StepRanked::kNotSaid);
     }
     if (r.explained > 0.02) list.push_back(std::move(r));
   }

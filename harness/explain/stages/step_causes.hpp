@@ -32,14 +32,19 @@ std::vector<Misreading> misreadings(const StageCase&);
 
 // A cause with how much of what is wrong it explains.
 struct StepRanked {
+  static constexpr double kSaid = 0.9;              // of what is wrong a cause explains, or it is not said
+  static constexpr double kNotSaid = kSaid - 0.01;  // at most, of what is not an answer
   std::string cause, how;
-  double explained = 0;  // of wrong rows or elements
-  int64_t spoilt = 0;    // rows that are right and would not be: it holds in a part of the case
-  std::string meaning;   // of causes of the families
+  double explained = 0;                // of wrong rows or elements
+  int64_t spoilt = 0;                  // rows that are right and would not be: it holds in a part of the case
+  std::string meaning;                 // of causes of the families
+  std::vector<std::string> ways = {};  // in which it explains as much; `how` is the first
+  bool numberless = false;             // it leads to memory that holds no numbers, where none were written
 };
 // At most, of what a reading explains that leads to numberless memory in other ops than attention: not said
 // before a call on the same bytes is right.
 inline constexpr double kNumberlessRows = 0.85;
+inline constexpr const char* kReplayBefore = "replay_before";
 // What it is called that an operand is as it was at capture.
 const char* kept_cause(Operand);
 // What a captured call may have kept: whatever differs from what stood there at capture, or in the replay
@@ -49,6 +54,11 @@ std::vector<Misreading> replay_misreadings(const StageCase&);
 // `further` are tried before misreadings(), which equal ones follow.
 std::vector<StepRanked> rank_misreadings(const StageCase&, const StageVerdict& nothing,
                                          const std::vector<Misreading>& further);
+
+// A cause that would make rows wrong that are right (`out`) holds in one sort of rows alone, which its words
+// then say, or is not sure. `in`: the wrong rows.
+void of_one_kind(const StageCase&, const std::vector<uint8_t>& in, const std::vector<uint8_t>& out,
+                 StepRanked&);
 
 // What the difference of two lists is called: `given` where `right` was due. `rows` new tokens of each
 // request, empty where they are unknown.

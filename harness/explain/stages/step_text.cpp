@@ -61,6 +61,7 @@ json explanation_json(const StepExplanation& x) {
                            {"how", r.how},
                            {"explained", r.explained},
                            {"spoilt", r.spoilt},
+                           {"ways", r.ways},
                            {"meaning", r.meaning.empty() ? step_cause_meaning(r.cause) : r.meaning}});
   return j;
 }
@@ -76,7 +77,7 @@ StepExplanation step_explanation(const json& j) {
   x.stage_kernel = j["stage_kernel"], x.stage_reason = j["stage_reason"], x.entries = j["entries"];
   x.seconds = j["seconds"];
   for (const json& r : j["causes"])
-    x.causes.push_back({r["cause"], r["how"], r["explained"], r["spoilt"], r["meaning"]});
+    x.causes.push_back({r["cause"], r["how"], r["explained"], r["spoilt"], r["meaning"], r["ways"]});
   return x;
 }
 

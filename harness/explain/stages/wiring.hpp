@@ -17,8 +17,9 @@ namespace assay {
 // A step on a device, and the judgement of what is left of it.
 class StepEnd {
  public:
+  enum class Unused { kPoison, kNumbers };  // what stands in memory of the cache that nothing occupies
   // InfrastructureError when the device cannot hold it.
-  StepEnd(const Backend&, const assay_kernel&, const Problem&);
+  StepEnd(const Backend&, const assay_kernel&, const Problem&, Unused = Unused::kPoison);
   ~StepEnd();
   StepEnd(const StepEnd&) = delete;
   StepEnd& operator=(const StepEnd&) = delete;

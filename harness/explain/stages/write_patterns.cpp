@@ -13,6 +13,7 @@ namespace assay {
 namespace {
 
 constexpr size_t kNamedWriteRows = 6;
+constexpr double kPaddingShare = 0.97;  // where rows are wrong too: whose slot holds it is the plainer word
 
 std::string write_sides(const std::set<bool>& sides, bool latent) {
   return latent ? "" : sides.size() == 2 ? "K and V of " : *sides.begin() ? "V of " : "K of ";
@@ -59,6 +60,7 @@ class WritePatterns {
   std::vector<StepRanked> all() {
     if (!w_.can()) return {};
     if (!w_.coded()) list_ = write_scales(w_);
+    padding();
     if (all_.wrong.empty()) return std::move(list_);
     for (auto* more : {write_codes, write_places})
       for (StepRanked& r : more(w_, all_)) list_.push_back(std::move(r));
@@ -131,6 +133,51 @@ class WritePatterns {
       for (int32_t d = 0; d < w_.dims(v); ++d)
         if (!w_.holds(v, row, slot, in_v, h, d)) return false;
     return true;
+  }
+
+  // Rows that have no slot and were written all the same: of what changed where no row is due, or is due and
+  // not there, how much they are.
+  void padding() {
+    std::set<int64_t> due;
+    std::vector<int64_t> rows;
+    for (int64_t n = 0; n < w_.rows(); ++n)
+      if (w_.slot(n) >= 0)
+        due.insert(w_.slot(n));
+      else
+        rows.push_back(n);
+    if (rows.empty()) return;
+    std::set<std::pair<bool, int64_t>> wrong;
+    for (const WriteElement& e : all_.wrong) wrong.insert({e.v, w_.slot(e.row)});
+    int64_t changed = 0, fits = 0;
+    std::string how;
+    for (const bool v : w_.sides())
+      for (int64_t slot = 0; slot < w_.slots(); ++slot) {
+        if (due.contains(slot) ? !wrong.contains({v, slot}) : !changes(v, slot)) continue;
+        ++changed;
+        const auto from =
+            std::find_if(rows.begin(), rows.end(), [&](int64_t n) { return lies(v, n, slot, v); });
+        if (from == rows.end()) continue;
+        ++fits;
+        if (how.empty())
+          how = fmt::format("row {}, which is padding, lies in {}slot {}", *from,
+                            w_.sides().size() == 1 ? ""
+                            : v                    ? "V's "
+                                                   : "K's ",
+                            slot);
+      }
+    if (fits > 0)
+      list_.push_back({"rows_beyond", how,
+                       (all_.wrong.empty() ? kWriteShare : kPaddingShare) * static_cast<double>(fits) /
+                           static_cast<double>(changed),
+                       0, ""});
+  }
+  bool changes(bool v, int64_t slot) const {
+    for (int32_t h = 0; h < w_.heads(); ++h)
+      for (int32_t d = 0; d < w_.dims(v); ++d) {
+        const double is = w_.left(v, slot, h, d), was = w_.before(v, slot, h, d);
+        if (!(is == was || (std::isnan(is) && std::isnan(was)))) return true;
+      }
+    return false;
   }
 
   // In the slot of a row stands another row; or the row lies in another slot.

@@ -72,13 +72,14 @@ class Step {
   }
   void write_vector(bool v, int r, int64_t row, int64_t slot, int32_t h) const {
     const assay_tensor &cache = v ? t.v : t.k, &dense = v ? t.dense_v : t.dense_k;
-    const int64_t last = whole(t.cu_q, p.requests) - 1, first = whole(t.cu_q, r);
+    const int64_t last = whole(t.cu_q, p.requests) - 1, first = r < 0 ? row : whole(t.cu_q, r);
     int64_t from = row;
     if (is(kRowsByLongest)) from = std::min<int64_t>(last, int64_t{r} * p.max_q_len + row - first);
     if (is(kVOfNextRow) && v) from = std::min(last, row + 1);
     if (is(kRowsInPairs)) from -= (row - first) % 2;
+    if (is(kPaddingInSlotZero) && r < 0) from = row;
     const int32_t head = is(kHeadsInPairs) && !v ? h / 2 * 2 : h;
-    float by = given_scale(v && !is(kVByScaleOfK), h);
+    float by = given_scale(is(kKByScaleOfV) || (v && !is(kVByScaleOfK)), h);
     if (computed(v)) {
       by = scale_of_row(v, is(kScaleOfRequest) ? first : row, h);
       const float stored = is(kScaleOfRowBefore) && row > first ? scale_of_row(v, row - 1, h) : by;
@@ -87,7 +88,10 @@ class Step {
     }
     const int32_t dims = is(kRopeUnwritten) || v ? p.head_dim_v : p.head_dim_qk;
     for (int32_t d = 0; d < dims; ++d) {
-      const float x = real(dense, from, head, d), q = by != 0 ? x / by : 0;
+      const float x = real(dense, from, head, d);
+      float q = by != 0 ? x / by : 0;
+      if (is(kVTimesScaleInDecodes) && v && decodes(r)) q = x * by;
+      if (is(kScaleOverInBf16)) q = x * static_cast<float>(in_bf16(1 / by));
       auto* const data = static_cast<unsigned char*>(cache.data);
       const int64_t to = place(cache, slot, h, d);
       if (cache.format == ASSAY_INT8)
@@ -100,6 +104,10 @@ class Step {
   }
   void write() const {
     const auto* slots = static_cast<const int64_t*>(t.slot_mapping.data);
+    for (int64_t row = whole(t.cu_q, p.requests); is(kPaddingInSlotZero) && row < t.slot_mapping.shape[0];
+         ++row)
+      for (int32_t h = 0; h < p.heads_kv; ++h)
+        for (const bool v : {false, true}) write_vector(v, -1, row, 0, h);
     for (int r = 0; r < p.requests; ++r) {
       if (is(kExtendsUnwritten) && extends(r)) continue;
       for (int32_t i = 0; i < rows(r); ++i) {
@@ -119,10 +127,27 @@ class Step {
     }
   }
 
+  static double in_bf16(double x) {
+    unsigned char code[2];
+    store_element(code, 0, ASSAY_BF16, static_cast<float>(x));
+    return load_element(code, 0, ASSAY_BF16);
+  }
+
   // ---- attention
+  int32_t encoder(int r) const { return t.encoder_len.data == nullptr ? 0 : whole(t.encoder_len, r); }
+  int64_t slot_of(int row, int32_t j) const {
+    const int32_t before = encoder(row);
+    if (is(kEncoderFollowed)) j += before;
+    const int32_t entry =
+        (is(kEncoderFollowed) ? 0 : (before + p.page_size - 1) / p.page_size) + j / p.page_size;
+    const int64_t block = whole(t.block_table, row, entry), at = j % p.page_size;
+    if (t.slot_map.data == nullptr) return block * p.page_size + at;
+    if (is(kMapByBlock)) return whole(t.slot_map, static_cast<int>(block)) / p.page_size * p.page_size + at;
+    return whole(t.slot_map, static_cast<int>(block * p.page_size + at));
+  }
   // By the table row of a request.
   double from_cache(bool of_v, int row, int32_t j, int32_t h, int32_t d) const {
-    const int64_t slot = int64_t{whole(t.block_table, row, j / p.page_size)} * p.page_size + j % p.page_size;
+    const int64_t slot = slot_of(row, j);
     const assay_tensor& cache = of_v ? t.v : t.k;
     const double code =
         load_element(static_cast<const unsigned char*>(cache.data), place(cache, slot, h, d), cache.format);
@@ -137,6 +162,8 @@ class Step {
     if (latent() && v && is(kVBehindRope)) d += p.head_dim_qk - p.head_dim_v;
     const bool of_v = v && !latent();
     if (prefills(r)) return real(of_v ? t.dense_v : t.dense_k, whole(t.cu_q, r) + j, h, d);
+    if (is(kNewVAsItCame) && of_v && j >= context(r))
+      return real(t.dense_v, whole(t.cu_q, r) + j - context(r), h, d);
     const int32_t page = j / p.page_size;
     const bool last = page == (keys(r) - 1) / p.page_size;
     if (is(kTableOfRequestBefore) && decodes(r) && r > 0) return from_cache(of_v, r - 1, j, h, d);
@@ -145,13 +172,17 @@ class Step {
   }
   bool in_tree(int r, int32_t i, int32_t draft) const {
     if (is(kDraftsOfSelfAlone)) return draft == i;
+    if (is(kDraftsOfLast)) {
+      if (draft == i) return true;
+      i = rows(r) - 1;
+    }
     int64_t first = static_cast<const int64_t*>(t.tree_indptr.data)[r * t.tree_indptr.stride[0]];
     if (is(kTreesOfOneWidth)) first = int64_t{r} * rows(0) * rows(0);
     return static_cast<const uint8_t*>(
                t.tree_mask.data)[(first + int64_t{i} * rows(r) + draft) * t.tree_mask.stride[0]] != 0;
   }
   bool visible(int r, int32_t i, int32_t j) const {
-    const int32_t here = context(r) + i;
+    const int32_t here = context(r) + (is(kRowsAtFirst) && extends(r) ? 0 : i);
     if (p.mask == ASSAY_MASK_TREE && j >= context(r)) {
       if (!in_tree(r, i, j - context(r))) return false;
     } else if (!(is(kPrefillsUnmasked) && prefills(r))) {
@@ -175,11 +206,6 @@ class Step {
       if (j < begin) return false;
     }
     return true;
-  }
-  static double in_bf16(double x) {
-    unsigned char code[2];
-    store_element(code, 0, ASSAY_BF16, static_cast<float>(x));
-    return load_element(code, 0, ASSAY_BF16);
   }
   int32_t kv_head(int r, int32_t head) const {
     const int32_t group = p.heads_q / p.heads_kv;
@@ -288,7 +314,7 @@ class Step {
 int supports(const assay_kernel*, const assay_problem* p, const assay_tensors*, const assay_device*, char*,
              size_t) {
   const bool fine = p->op == ASSAY_OP_STEP && (p->mask == ASSAY_MASK_CAUSAL || p->mask == ASSAY_MASK_TREE) &&
-                    p->encoder_len == nullptr && p->full_pool == 0 && p->table == ASSAY_TABLE_BLOCK &&
+                    p->table == ASSAY_TABLE_BLOCK &&
                     (p->layout == ASSAY_LAYOUT_NHD || p->layout == ASSAY_LAYOUT_MLA) && p->drafted == 0 &&
                     p->two_sources == 0 && p->window_right < 0 && p->alibi != ASSAY_ALIBI_SQRT &&
                     p->positions == nullptr && p->prefix_tokens == 0 && p->ranks == 1;

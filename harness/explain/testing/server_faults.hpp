@@ -64,6 +64,17 @@ enum Fault {
   kHalvesExchanged,
   kChunkBeforeSeen,
   kLaneOfVDropped,
+  // drawn a third time, by what strangers' wholes showed: rows without a slot, how codes are made, one side
+  // as it came, one position a request, a draft's row, an encoder's last page, a map by block
+  kPaddingInSlotZero,
+  kKByScaleOfV,
+  kVTimesScaleInDecodes,
+  kScaleOverInBf16,
+  kNewVAsItCame,
+  kRowsAtFirst,
+  kDraftsOfLast,
+  kEncoderFollowed,
+  kMapByBlock,
 };
 
 #define SERVER(rest) "step h=4/2 d=64 page=8 " rest
@@ -152,6 +163,23 @@ constexpr Entry kEntries[] = {
     {"server_chunk_before_seen", kChunkBeforeSeen, "end attend", "mask.chunk_wide",
      "step h=4/2 d=64 page=4 chunk=16 batch=2q1s40_2q9s70 seed=9"},
     {"server_lane_of_v_dropped", kLaneOfVDropped, "end attend", "keys.lanes_v_dropped"},
+    {"server_padding_in_slot_zero", kPaddingInSlotZero, "end write", "rows_beyond",
+     SERVER("pad=3 batch=2q1s40_1q9s60 seed=9")},
+    {"server_k_by_scale_of_v", kKByScaleOfV, "end write", "scale_other scale.swapped",
+     SERVER("kv=fp8_e4m3:host batch=2q1s40_1q9s60 seed=9")},
+    {"server_v_times_scale_in_decodes", kVTimesScaleInDecodes, "end write", "scale_other scale.inverted",
+     SERVER("kv=fp8_e4m3:head batch=2q1s40_1q9s60 seed=9")},
+    {"server_scale_over_in_bf16", kScaleOverInBf16, "end write", "precision.scale codes_rounded scale_other",
+     SERVER("kv=fp8_e4m3:head batch=2q1s40_2q20s60 seed=9")},
+    {"server_new_v_as_it_came", kNewVAsItCame, "end attend", "dense_for_cache",
+     SERVER("kv=int8:head batch=2q1s40_1q9s30 seed=9")},
+    {"server_rows_at_first", kRowsAtFirst, "end attend",
+     "positions_other mask.causal_anchor mask.causal_short"},
+    {"server_drafts_of_last", kDraftsOfLast, "end attend", "mask.tree_shifted mask_tree", DRAFTS},
+    {"server_encoder_followed", kEncoderFollowed, "end attend", "encoder_rounded_down keys.wrong_start",
+     SERVER("encoder=21 batch=2q1s70_1q9s60 seed=9")},
+    {"server_map_by_block", kMapByBlock, "end attend", "map_shifted",
+     SERVER("pool=full window=20 batch=2q1s70_1q9s60 seed=9")},
 };
 
 #undef SERVER

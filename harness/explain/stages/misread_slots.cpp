@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Misreadings of where a key lies: slots by another rule than the table's, one of K and V from elsewhere, new
+// keys at the rows of other requests. See misreadings.hpp.
+#include <algorithm>
+#include <cstring>
+
+#include "harness/explain/stages/misreadings.hpp"
+#include "reference/attention/operands.hpp"
+
+namespace assay {
+
+void Misreadings::slots_of_keys(const char* cause, const std::string& how, const SlotOfKey& rule) {
+  add(cause, how, [=](Reading& r) {
+    const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
+    int32_t most = 1;
+    for (const int32_t n : lengths) most = std::max(most, n);
+    std::vector<int32_t> slots(lengths.size() * static_cast<size_t>(most), 0);
+    for (size_t q = 0; q < lengths.size(); ++q)
+      for (int32_t key = 0; key < lengths[q]; ++key) {
+        const int64_t slot = rule(r, static_cast<int32_t>(q), key);
+        if (slot < 0 || slot >= r.tensors.k.shape[0] * std::max(1, r.problem.page_size)) return false;
+        slots[q * static_cast<size_t>(most) + static_cast<size_t>(key)] = static_cast<int32_t>(slot);
+      }
+    r.problem.table = ASSAY_TABLE_TOKEN;
+    r.tensors.block_table.shape[0] = static_cast<int64_t>(lengths.size());
+    r.tensors.block_table.shape[1] = most;
+    r.put(Operand::kBlockTable, slots);
+    r.tensors.encoder_len = r.tensors.slot_map = assay_tensor{};
+    return true;
+  });
+}
+
+// An encoder whose pages are shared with the keys behind it, a map of slots that is looked up by block.
+void Misreadings::other_slots() {
+  if (!case_.attends() || !has(Operand::kBlockTable) || !has(Operand::kKvLen) ||
+      p().table != ASSAY_TABLE_BLOCK)
+    return;
+  const int32_t page = std::max(1, p().page_size);
+  const auto entry = [](const Reading& r, int32_t request, int64_t at) {
+    const assay_tensor& t = r.tensors.block_table;
+    return at < t.shape[1]
+               ? int64_t{static_cast<const int32_t*>(t.data)[request * t.stride[0] + at * t.stride[1]]}
+               : -1;
+  };
+  const auto before = [](const Reading& r, int32_t request) {
+    const assay_tensor& t = r.tensors.encoder_len;
+    return t.data == nullptr ? 0 : static_cast<const int32_t*>(t.data)[request * t.stride[0]];
+  };
+  if (has(Operand::kEncoderLen) && !has(Operand::kSlotMap))
+    slots_of_keys("encoder_rounded_down", "a request's keys follow the encoder's last token in its page",
+                  [=](const Reading& r, int32_t request, int32_t key) {
+                    const int64_t at = int64_t{before(r, request)} + key,
+                                  block = entry(r, request, at / page);
+                    return block < 0 ? -1 : block * page + at % page;
+                  });
+  if (!has(Operand::kSlotMap)) return;
+  const auto mapped = [=](const Reading& r, int32_t request, int32_t key, bool by_block) -> int64_t {
+    const int64_t first = (before(r, request) + page - 1) / page;
+    const int64_t block = entry(r, request, first + key / page), at = by_block ? block : block * page;
+    const assay_tensor& map = r.tensors.slot_map;
+    if (block < 0 || at >= map.shape[0]) return -1;
+    return static_cast<const int32_t*>(map.data)[at * map.stride[0]];
+  };
+  slots_of_keys("map_shifted", "the map of slots looked up by block, for a slot of the block that is meant",
+                [=](const Reading& r, int32_t request, int32_t key) {
+                  const int64_t slot = mapped(r, request, key, true);
+                  return slot < 0 ? -1 : slot / page * page + key % page;
+                });
+  slots_of_keys("map_shifted", "the map of slots looked up by block, for a block",
+                [=](const Reading& r, int32_t request, int32_t key) {
+                  const int64_t slot = mapped(r, request, key, true);
+                  return slot < 0 ? -1 : slot * page + key % page;
+                });
+  slots_of_keys("map_shifted", "the map of slots looked up by block, for its first slot",
+                [=](const Reading& r, int32_t request, int32_t key) {
+                  const int64_t slot = mapped(r, request, key, true);
+                  return slot < 0 ? -1 : slot + key % page;
+                });
+  slots_of_keys("map_shifted", "the map followed for the first slot of every page alone",
+                [=](const Reading& r, int32_t request, int32_t key) {
+                  const int64_t slot = mapped(r, request, key, false);
+                  return slot < 0 ? -1 : slot + key % page;
+                });
+  slots_of_keys("map_missing", "slots of the full pool themselves, as many as the cache has and again",
+                [=](const Reading& r, int32_t request, int32_t key) {
+                  const int64_t first = (before(r, request) + page - 1) / page;
+                  const int64_t block = entry(r, request, first + key / page);
+                  return block < 0 ? -1 : (block * page + key % page) % (r.tensors.k.shape[0] * page);
+                });
+}
+
+// New K as it came and V from the cache, or the other way round: in requests that are declared to read both
+// from the cache, or both as they came. The side is laid out anew, decoded, with new rows where they belong.
+void Misreadings::one_side_as_it_came() {
+  const bool heads_first = p().layout == ASSAY_LAYOUT_HND;
+  constexpr int64_t kMostNumbers = 1 << 22;
+  if (!case_.attends() || !has(Operand::kDenseK) || !has(Operand::kDenseV) || !has(Operand::kKvLen) ||
+      (!heads_first && p().layout != ASSAY_LAYOUT_NHD))
+    return;
+  for (const bool v : {true, false})
+    for (const bool of_dense : {false, true})
+      add(of_dense ? "cache_for_dense" : "dense_for_cache",
+          fmt::format("{} of new keys as they came, {} from the cache", v ? "V" : "K", v ? "K" : "V"),
+          [=, this](Reading& r) {
+            Reading own = r;
+            own.dense.clear();
+            const Problem problem = case_.problem_of(own);
+            const HostOperands host{&own.tensors, own.problem.q_scale_host, own.problem.k_scale_host,
+                                    own.problem.v_scale_host};
+            const OperandReader reader(problem, host);
+            assay_tensor& side = v ? r.tensors.v : r.tensors.k;
+            const int64_t blocks = side.shape[0], page = problem.page_size, heads = problem.heads_kv,
+                          dims = v ? problem.head_dim_v : problem.head_dim_qk;
+            if (side.rank != 4 || blocks * page * heads * dims > kMostNumbers) return false;
+            std::vector<float> numbers(static_cast<size_t>(blocks * page * heads * dims), 0.0f);
+            std::vector<double> one(static_cast<size_t>(dims));
+            const std::vector<int32_t> first = problem.cu_q();
+            bool any = false;
+            r.dense.resize(problem.requests.size(), 0);
+            for (size_t q = 0; q < problem.requests.size(); ++q) {
+              const bool due = ((r.dense[q] & 1) != 0) == of_dense;
+              if (due && of_dense) r.dense[q] = static_cast<uint8_t>(r.dense[q] & ~1);
+              const int32_t request = static_cast<int32_t>(q), context = problem.requests[q].context_len();
+              for (int32_t key = 0; key < problem.requests[q].kv_len; ++key)
+                for (int32_t h = 0; h < heads; ++h) {
+                  const OperandReader::Place at = reader.place(request, key);
+                  const bool is_new = due && key >= context;
+                  const OperandReader::Place from =
+                      is_new ? OperandReader::Place{first[q] + key - context, OperandReader::kDense} : at;
+                  if (v)
+                    reader.v_at(request, from, h, one.data());
+                  else
+                    reader.k_at(request, from, h, one.data());
+                  any = any || is_new;
+                  const int64_t to = heads_first ? (at.block * heads + h) * page + at.slot
+                                                 : (at.block * page + at.slot) * heads + h;
+                  for (int64_t d = 0; d < dims; ++d)
+                    numbers[static_cast<size_t>(to * dims + d)] =
+                        static_cast<float>(one[static_cast<size_t>(d)]);
+                }
+            }
+            if (!any) return false;
+            r.lists->emplace_back(numbers.size() * sizeof(float));
+            std::memcpy(r.lists->back().data(), numbers.data(), numbers.size() * sizeof(float));
+            side.data = r.lists->back().data(), side.format = ASSAY_FP32;
+            side.stride[3] = 1, side.stride[2] = side.shape[3],
+            side.stride[1] = side.stride[2] * side.shape[2];
+            side.stride[0] = side.stride[1] * side.shape[1];
+            (v ? r.problem.v_format : r.problem.k_format) = ASSAY_FP32;
+            (v ? r.problem.v_scale_kind : r.problem.k_scale_kind) = ASSAY_SCALE_NONE;
+            (v ? r.tensors.v_scale : r.tensors.k_scale) = assay_tensor{};
+            return true;
+          });
+}
+
+// New keys where those of one request of their sort stand, the first.
+void Misreadings::dense_rows_of_first() {
+  if (!has(Operand::kDenseK) || !has(Operand::kDenseV) || p().requests < 2) return;
+  const auto kind = [this](int32_t r, bool of_kind) {
+    const int32_t rows = given_.rows_of(r);
+    return !of_kind ? 0 : rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
+  };
+  for (const bool of_kind : {true, false}) {
+    int64_t begin[3] = {-1, -1, -1}, row = 0;
+    std::vector<int64_t> from;
+    for (int32_t r = 0; r < p().requests; ++r) {
+      int64_t& first = begin[kind(r, of_kind)];
+      if (first < 0) first = row;
+      for (int32_t i = 0; i < given_.rows_of(r); ++i, ++row) from.push_back(first + i);
+    }
+    add("rows_shifted",
+        of_kind ? "K and V of the first decode, extend or prefill for all of them"
+                : "K and V of the first request for all",
+        [=](Reading& r) {
+          bool other = false;
+          for (size_t i = 0; i < from.size(); ++i) other = other || from[i] != static_cast<int64_t>(i);
+          for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
+            reorder(r, o, 0, [&](int64_t i) { return i < static_cast<int64_t>(from.size()) ? from[i] : i; });
+          return other;
+        });
+  }
+}
+
+}  // namespace assay
