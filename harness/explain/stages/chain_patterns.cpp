@@ -13,8 +13,9 @@ namespace {
 
 using Chunks = std::vector<ChainPart>;
 
-// Which parts there are, and where they end. `whole`: the context is one part.
-std::vector<Departure> cuts(int32_t page, bool whole) {
+// Which parts there are, and where they end. `chunk`: keys of one; `whole`: the context is one part.
+// `budget`: keys of the chunks that the step is to cut.
+std::vector<Departure> cuts(int32_t page, int32_t chunk, bool whole, int32_t budget) {
   std::vector<Departure> all;
   const auto add = [&](const char* cause, std::string how, std::function<void(Chunks&)> cut) {
     Departure d{cause, std::move(how)};
@@ -73,6 +74,13 @@ std::vector<Departure> cuts(int32_t page, bool whole) {
   }
   for (const int32_t unit : {page, 4, 8, 16, 32, 64})
     if (unit > 1) {
+      if (!whole && unit >= chunk) continue;  // has a name of its own: a part that is not full
+      if (whole && unit == budget)
+        add("state_missing", fmt::format("a last part of the context of less than {} keys left out", unit),
+            [=](Chunks& c) {
+              for (size_t q = 0; q < context(c); ++q)
+                c[q].end = c[q].begin + (c[q].end - c[q].begin) / unit * unit;
+            });
       add(whole ? "keys.tail_dropped" : "keys.one_dropped",
           fmt::format("of every part of the context whole runs of {} keys", unit), [=](Chunks& c) {
             for (size_t q = 0; q < context(c); ++q)
@@ -189,7 +197,8 @@ std::vector<StepRanked> StepChain::all() {
   for (const Request& request : p_.requests) longest = std::max(longest, request.context_len());
   for (const Cut& cut : cuts_of_rows()) {
     cut_ = cut;
-    for (const Departure& d : cuts(p_.page_size, cut.chunk >= longest)) try_out(d);
+    for (const Departure& d : cuts(p_.page_size, cut.chunk, cut.chunk >= longest, p_.token_budget))
+      try_out(d);
     for (const Departure& d : joins()) try_out(d);
     sinks();
     lses();

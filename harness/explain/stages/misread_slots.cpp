@@ -153,31 +153,37 @@ void Misreadings::one_side_as_it_came() {
           });
 }
 
-// New keys where those of one request of their sort stand, the first.
+// New keys where those of one request of their sort stand, the first; of keys without scales also where they
+// are declared to be read from the cache, which holds the same.
 void Misreadings::dense_rows_of_first() {
   if (!has(Operand::kDenseK) || !has(Operand::kDenseV) || p().requests < 2) return;
-  const auto kind = [this](int32_t r, bool of_kind) {
+  const auto kind = [this](int32_t r) {
     const int32_t rows = given_.rows_of(r);
-    return !of_kind ? 0 : rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
+    return rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
   };
-  for (const bool of_kind : {true, false}) {
-    int64_t begin[3] = {-1, -1, -1}, row = 0;
+  const char* words[] = {"decode", "extend", "prefill", "request"};
+  for (int32_t of = 0; of < 4; ++of) {
+    int64_t first = -1, row = 0;
     std::vector<int64_t> from;
+    bool other = false;
     for (int32_t r = 0; r < p().requests; ++r) {
-      int64_t& first = begin[kind(r, of_kind)];
-      if (first < 0) first = row;
-      for (int32_t i = 0; i < given_.rows_of(r); ++i, ++row) from.push_back(first + i);
+      const bool its = of == 3 || kind(r) == of;
+      if (its && first < 0) first = row;
+      for (int32_t i = 0, begin = static_cast<int32_t>(row); i < given_.rows_of(r); ++i, ++row) {
+        from.push_back(its ? first + i : begin + i);
+        other = other || from.back() != row;
+      }
     }
-    add("rows_shifted",
-        of_kind ? "K and V of the first decode, extend or prefill for all of them"
-                : "K and V of the first request for all",
-        [=](Reading& r) {
-          bool other = false;
-          for (size_t i = 0; i < from.size(); ++i) other = other || from[i] != static_cast<int64_t>(i);
-          for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
-            reorder(r, o, 0, [&](int64_t i) { return i < static_cast<int64_t>(from.size()) ? from[i] : i; });
-          return other;
-        });
+    if (!other) continue;
+    add("rows_shifted", fmt::format("K and V of the first {} for all", words[of]), [=, this](Reading& r) {
+      for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
+        reorder(r, o, 0, [&](int64_t i) { return i < static_cast<int64_t>(from.size()) ? from[i] : i; });
+      if (case_.attends() && p().k_scale_kind == ASSAY_SCALE_NONE && p().v_scale_kind == ASSAY_SCALE_NONE) {
+        r.dense.resize(static_cast<size_t>(r.problem.requests), 0);
+        for (uint8_t& read : r.dense) read |= 1;
+      }
+      return true;
+    });
   }
 }
 

@@ -30,8 +30,8 @@ void Misreadings::masks() {
     window("window_missing", left, -1);
     for (const int32_t by : {1, -1}) window("window_off_by_one", left, right + by);
     if (right > 0) window("window_other", left, 0);
-  } else {
-    window("window_added", left, 0);
+  } else if (left >= 0 || (p().mask != ASSAY_MASK_FULL && p().mask != ASSAY_MASK_CROSS)) {
+    window("window_added", left, 0);  // of those masks alone it is a causal one
   }
   if (left < 0)
     for (int32_t w = 0; w < std::min(64, p().max_kv_len); ++w) window("window_added", w, right);
@@ -44,33 +44,43 @@ void Misreadings::masks() {
       change("positions_other", fmt::format("every row {:+}", by), Operand::kPositions,
              [=](const Reading&, int32_t n, int32_t) { return n + by; });
   }
-  // One position for all rows of a request, as a kernel of one length a request has it.
-  if (case_.attends() && !has(Operand::kPositions) && has(Operand::kKvLen) && p().max_q_len > 1 &&
-      p().mask == ASSAY_MASK_CAUSAL)
-    for (const bool first : {true, false}) {
-      if (!first && p().window_left < 0 && p().chunk <= 0) continue;  // no mask at all
-      add("positions_other",
-          fmt::format("every row where the {} of its request stands", first ? "first" : "last"),
-          [=](Reading& r) {
-            const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
-            std::vector<int32_t> at;
-            for (size_t q = 0; q < lengths.size(); ++q) {
-              const int32_t rows = r.rows_of(static_cast<int32_t>(q));
-              for (int32_t n = 0; n < rows; ++n)
-                at.push_back(first ? std::max(0, lengths[q] - rows) : std::max(0, lengths[q] - 1));
-            }
-            if (at.empty()) return false;
-            r.tensors.positions =
-                assay_tensor{nullptr, ASSAY_INT32, 1, {static_cast<int64_t>(at.size())}, {1}, ASSAY_ROLE_IN};
-            r.put(Operand::kPositions, at);
-            r.problem.positions = static_cast<const int32_t*>(r.tensors.positions.data);
-            return true;
-          });
-    }
+  one_position();
   set("chunk_missing", "no chunks", &assay_problem::chunk, 0);
   if (p().chunk > 1)
     for (const int32_t chunk : {p().chunk / 2, p().chunk * 2})
       set("chunk_other", fmt::format("chunks of {}", chunk), &assay_problem::chunk, chunk);
+}
+
+// One position for all rows of a request, as a kernel of one length a request has it. Where nothing but the
+// causal limit looks at positions that limit may be the mistake as well, and is told with it.
+void Misreadings::one_position() {
+  if (!case_.attends() || has(Operand::kPositions) || !has(Operand::kKvLen) || p().max_q_len < 2 ||
+      p().mask != ASSAY_MASK_CAUSAL)
+    return;
+  const bool others = p().window_left >= 0 || p().chunk > 0 || p().alibi != ASSAY_ALIBI_NONE;
+  const auto all_at = [this](const char* cause, const std::string& how, bool first) {
+    add(cause, how, [=](Reading& r) {
+      const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
+      std::vector<int32_t> at;
+      for (size_t q = 0; q < lengths.size(); ++q) {
+        const int32_t rows = r.rows_of(static_cast<int32_t>(q));
+        for (int32_t n = 0; n < rows; ++n)
+          at.push_back(std::max(0, first ? lengths[q] - rows : lengths[q] - 1));
+      }
+      if (at.empty()) return false;
+      r.tensors.positions =
+          assay_tensor{nullptr, ASSAY_INT32, 1, {static_cast<int64_t>(at.size())}, {1}, ASSAY_ROLE_IN};
+      r.put(Operand::kPositions, at);
+      r.problem.positions = static_cast<const int32_t*>(r.tensors.positions.data);
+      return true;
+    });
+  };
+  if (!others)
+    for (const char* cause : {"mask.causal_anchor", "mask.causal_short"})
+      all_at(cause, "the causal limit of the first row of the request for all of them", true);
+  all_at("positions_other", "every row where the first of its request stands", true);
+  // The last row's for all is no causal mask, where nothing else looks at it.
+  if (others) all_at("positions_other", "every row where the last of its request stands", false);
 }
 
 // One for each number that there is, wherever in the batch: the shortest may be the last request's.

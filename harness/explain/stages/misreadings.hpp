@@ -79,6 +79,7 @@ class Misreadings {
   void of_one(const char* cause, const char* what, Operand);  // a request's number for all
 
   void masks();
+  void one_position();
   void lengths();
   void starts();
   void tables();

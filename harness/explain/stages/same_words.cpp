@@ -47,12 +47,13 @@ std::vector<std::string> ways_of(const StepRanked& r) {
 
 }  // namespace
 
-bool of_many_numbers(const std::string& cause) {
-  return std::find(std::begin(kManyNumbers), std::end(kManyNumbers), cause) != std::end(kManyNumbers);
+bool of_many_numbers(const StepRanked& r) {
+  return std::find(std::begin(kManyNumbers), std::end(kManyNumbers), r.cause) != std::end(kManyNumbers) &&
+         without_numbers(r.how) != r.how;
 }
 
 std::string way_of_both(const StepRanked& here, const StepRanked& there, bool own_sizes) {
-  const bool numbers = !own_sizes && of_many_numbers(here.cause);
+  const bool numbers = !own_sizes && of_many_numbers(here);
   if (!numbers && here.how.find(kIn) == std::string::npos) return here.how;
   for (const std::string& own : ways_of(here))
     for (const std::string& other : ways_of(there)) {

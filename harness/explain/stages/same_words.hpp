@@ -6,8 +6,8 @@
 
 namespace assay {
 
-// Causes of which many numbers are tried that no line gives.
-bool of_many_numbers(const std::string& cause);
+// Whether it has a number that is one of many which are tried, and which no line gives.
+bool of_many_numbers(const StepRanked&);
 
 // Of the same cause. What holds in a part of the case alone has to hold there in the same words, of which
 // sizes may differ as the lines do; the sort of rows that it is told by, and numbers that nothing on a line

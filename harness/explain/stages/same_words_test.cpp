@@ -45,6 +45,13 @@ TEST(SameWords, AskForTheSameNumberWhereManyWereTried) {
   EXPECT_TRUE(same_words(here, words_of("lengths_other", "no more than 768 keys of a request"), true));
 }
 
+TEST(SameWords, AreOfManyNumbersWhereThereIsOne) {
+  EXPECT_TRUE(
+      of_many_numbers(words_of("table_other", "the first 8 entries of every request again and again")));
+  EXPECT_FALSE(of_many_numbers(words_of("table_other", "the last page of every request is the page before")));
+  EXPECT_FALSE(of_many_numbers(words_of("lengths_off_by_one", "every length -1")));
+}
+
 // Of several sorts of rows the plainest is said; another line shows which it is.
 TEST(SameWords, TakeTheSortOfRowsThatBothLinesShow) {
   const StepRanked here =

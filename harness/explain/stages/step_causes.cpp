@@ -184,7 +184,7 @@ void of_one_kind(const StageCase& c, const std::vector<uint8_t>& in, const std::
                  StepRanked& r) {
   Reading given = c.given();
   const std::vector<std::string> kinds = told_by_kinds(c.problem_of(given), in, out);
-  if (kinds.empty() || of_many_numbers(r.cause)) {
+  if (kinds.empty() || of_many_numbers(r)) {
     r.explained = std::min(r.explained, StepRanked::kNotSaid);
     return;
   }
