@@ -266,8 +266,10 @@ TEST(BlockJudge, SaysWhereAndWhat) {
 
 TEST(BlockJudge, NamesTheElementThatFollowsUnusedMemory) {
   const Verdict v = judge("merge_states h=4 d=64 states=5 batch=3q9", "merge_peeks_empty");
-  EXPECT_THAT(v.reason, MatchesRegex("the result changes with the contents of unused memory: LSE at request "
-                                     "[0-9]+ row [0-9]+ head [0-9]+ is [-.0-9]+, then [-.0-9]+"));
+  EXPECT_THAT(v.reason,
+              MatchesRegex("the result changes with the contents of unused memory: LSE at request "
+                           "[0-9]+ row [0-9]+ head [0-9]+ is [-.0-9]+, then [-.0-9]+; what is read: "
+                           "partial_o state 0 row 0 head 0 dim 0"));
 }
 
 // What a timed call left is judged like the first run; a byte changed since then shows.
