@@ -6,9 +6,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <set>
 
+#include "harness/explain/everywhere.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/narrow.hpp"
 #include "harness/explain/pairs.hpp"
@@ -39,19 +39,7 @@ constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kPartThere = 0.95;      // of the second line, by a part of the case
-constexpr size_t kEverywhere = 150;      // wrong cells, and right ones, that what is said is looked at in
-constexpr size_t kFormsEverywhere = 6;   // of a cause
-constexpr double kToldEverywhere = 0.1;  // less that it explains there than in the samples, or it holds
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
-
-// A hypothesis in the cells `in` (null: all), in all dimensions of O or in the wrong ones.
-struct Form {
-  double misfit = 0, price = 0;
-  int free = 0;
-  const std::vector<char>* in = nullptr;
-  bool dims = false;
-  int scope = -1;  // of scopes_of
-};
 
 }  // namespace
 
@@ -295,11 +283,6 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
                    [](const Tried& a, const Tried& b) { return a.probe < b.probe; });
   if (finalists.size() > kFinalists) finalists.resize(kFinalists);
 
-  struct Offered {
-    Ranked ranked;
-    size_t index = 0;
-    Form form{};
-  };
   std::map<std::string_view, Offered> best;
   std::map<std::string_view, std::vector<Offered>> forms_of;  // those that explain the samples
   std::vector<std::pair<double, size_t>> reached;             // misfits of all forms
@@ -330,72 +313,6 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   for (const auto& [cause, o] : best) offered.push_back(o);
   std::stable_sort(offered.begin(), offered.end(),
                    [](const Offered& a, const Offered& b) { return better(a.ranked, b.ranked); });
-  // What is to be said of a part of the case must hold in all its cells, as far as these are not too many:
-  // where a few rows are wrong among many right ones, the chosen ones may be those that do not tell.
-  const auto look_everywhere = [&] {
-    std::vector<Sample> cells;
-    std::vector<char> cells_bad;
-    for (const char wanted : {char{1}, char{0}}) {
-      std::vector<Cell> of;
-      for (const Judged& j : judged)
-        if (j.bad == (wanted != 0)) of.push_back(j.cell);
-      const size_t step = of.size() / kEverywhere + 1;
-      for (size_t i = 0; i < of.size(); i += step)
-        cells.push_back({of[i], samples.front().call}), cells_bad.push_back(wanted);
-    }
-    if (cells.size() <= samples.size() || ranking.list.empty()) return;
-    std::optional<Tester> everywhere;
-    const double most = ranking.list.front().misfit + kSameMisfit;
-    // What is left of the wrong cells, and what right ones lose.
-    const auto explained_everywhere = [&](const Offered& o) {
-      double left = 0, nothing = 0;
-      for (size_t i = 0; i < cells.size(); ++i) {
-        const bool in = o.form.scope >= 0      ? scopes[o.form.scope].holds(clues.problem(), cells[i].cell)
-                        : o.form.in == &in_bad ? cells_bad[i] != 0
-                                               : true;
-        const double was = everywhere->nothing_at(i);
-        double is = was;
-        if (in) {
-          const Tester::One one = everywhere->of(all[o.index].rules, i);
-          is = o.form.dims ? one.dims : one.total;
-        }
-        left += cells_bad[i] != 0 ? is : std::max(0.0, is - was);
-        if (cells_bad[i] != 0) nothing += was;
-      }
-      return nothing > 0 ? 1 - left / nothing : 1;
-    };
-    for (Ranked& r : ranking.list) {
-      if (r.misfit > most || r.explained < kSure || !r.in_part || all[best[r.cause].index].by_cell) continue;
-      if (!everywhere)
-        everywhere.emplace(clues, low, cells, cells_bad,
-                           right_dims(clues.evidence, samples.front().call, judged));
-      // Another form of the same cause may be the one that holds.
-      std::vector<Offered>& forms_here = forms_of[r.cause];
-      std::stable_sort(forms_here.begin(), forms_here.end(),
-                       [](const Offered& a, const Offered& b) { return better(a.ranked, b.ranked); });
-      double of_first = 0;
-      bool holds = false;
-      for (size_t n = 0; n < forms_here.size() && n < kFormsEverywhere && !holds; ++n) {
-        const Offered& o = forms_here[n];
-        if (o.ranked.misfit > r.misfit + kSameMisfit) continue;
-        const double explained = explained_everywhere(o);
-        if (n == 0) of_first = explained;
-        holds = explained >= o.ranked.explained - kToldEverywhere;
-        if (holds && n > 0) {
-          const bool same = r.same_as_first;
-          r = o.ranked, r.same_as_first = same, best[r.cause] = o;
-        }
-      }
-      if (holds) continue;
-      r.misfit = std::max(r.misfit, (1 - of_first) * ranking.nothing), r.explained = of_first;
-      r.same_as_first = false;
-    }
-    std::stable_sort(ranking.list.begin(), ranking.list.end(), better);
-    for (size_t i = 0; i < ranking.list.size(); ++i)
-      if (ranking.list[i].misfit > ranking.list.front().misfit + kSameMisfit)
-        ranking.list[i].same_as_first = false;
-    if (!ranking.list.empty()) ranking.list.front().same_as_first = true;
-  };
   for (Offered& o : offered) {
     const Offered& first = offered.front();
     o.ranked.same_as_first = o.ranked.misfit <= first.ranked.misfit + kSameMisfit;
@@ -405,7 +322,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
                        tester.predicted(all[o.index].rules, i, o.form.in, o.form.dims), i);
     ranking.list.push_back(o.ranked);
   }
-  look_everywhere();
+  look_everywhere({clues, low, all, judged, scopes, in_bad}, best, forms_of, ranking);
   plainest_first(ranking);
   if (!clearly(ranking) && ranking.nothing > kLegalMisfit)
     for (bool solved : {false, true}) {
