@@ -8,7 +8,8 @@ TABLE names a set, a fault, the causes that are right, and the line of each faul
 measurements); the libraries are built from the sources packed there. A cell of `accepted` is causes joined by |, two of
 them joined by & where two faults are planted at once, `none` where no cause says it. Classes:
 
-    right       sure of a right cause (all that stands beside it is the same on the line), or "none" where that is right
+    right       sure of a right cause (all that stands beside it is the same on the line), by any name that the answer gives
+                it ("also called"), or "none" where that is right
     same        a right cause is named as the same on the line as the one that stands first
     tie         a right cause is among several joined by "or"
     wrong       sure, and of no right cause, or of a second one that is not there
@@ -99,7 +100,9 @@ def accepted(row):
 def holds(row, cause):
     sides = accepted(row)
     if len(sides) == 1:
-        return cause["cause"] in sides[0] and (not cause["also"] or cause["also"] in sides[0])
+        # All that the answer calls it is said of it.
+        names = {cause["cause"], *cause.get("also_called", [])}
+        return bool(names & sides[0]) and (not cause["also"] or cause["also"] in sides[0])
     a, b = cause["cause"], cause["also"]
     return any(a in sides[i] and b in sides[1 - i] for i in (0, 1))
 
@@ -132,7 +135,8 @@ def said(answer):
     for place, cause in enumerate(answer["causes"][: max(1, answer["equally_good"])]):
         join = "" if place == 0 else " = " if cause["same_as_first"] else " or "
         text += join + (f" {100 * cause['explained']:.0f} % {cause['misfit']:.2f} {cause['cause']}"
-                        f"{' + ' + cause['also'] if cause['also'] else ''}: {cause['how']}" if place == 0 else cause["cause"])
+                        f"{' + ' + cause['also'] if cause['also'] else ''}"
+                        f"{''.join(' ~ ' + n for n in cause.get('also_called', []))}: {cause['how']}" if place == 0 else cause["cause"])
     return text
 
 

@@ -32,6 +32,7 @@ struct Evidence::Raw {
 
 namespace {
 
+constexpr double kBesideOrder = 2;     // seconds of a processor
 constexpr double kBesideTimeout = 10;  // seconds
 
 // An LSE that the kernel does not give is NaN here.
@@ -383,7 +384,9 @@ Evidence capture_beside(const std::string& line, const Problem& problem, const s
   if (evidence.verdict.outcome == Outcome::kUnsupported) return evidence;
   // What reads unused memory predicts nothing under NaN; under other contents it must say what comes out.
   child.calls(evidence, {Call::kFirst, Call::kLow});
-  if (!order_repeated(evidence.declared)) Child{backend, kernel, problem, options}.order(evidence, {});
+  // What calls on this line do not show is taken from the line itself: they get less time.
+  if (!order_repeated(evidence.declared))
+    Child{backend, kernel, problem, options}.order(evidence, {.seconds = kBesideOrder});
   return evidence;
 }
 

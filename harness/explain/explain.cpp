@@ -126,6 +126,28 @@ void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ra
       apart);
 }
 
+// Zeros, and what leaves zeros only where scores are of an unusual size, predict the same on a line of such
+// values. With values of the usual size one of them is right there.
+void look_at_usual(const Beside& beside, Ranking& ranking) {
+  const auto first = [&](bool by_values) {
+    return std::find_if(ranking.list.begin(), ranking.list.end(), [&](const Ranked& r) {
+      return r.by_values == by_values && r.same_as_first && !r.told_apart;
+    });
+  };
+  const auto end = ranking.list.end();
+  if (std::none_of(ranking.list.begin(), end,
+                   [](const Ranked& r) { return r.cause == "output.zeros" && r.same_as_first; }) ||
+      first(true) == end || first(false) == end)
+    return;
+  const Evidence* usual = beside(BesideLine::kUsual);
+  if (usual == nullptr) return;
+  const bool by_values = !wrong(*usual, Call::kFirst);
+  const auto at = first(by_values);
+  std::rotate(ranking.list.begin(), at, at + 1);
+  for (Ranked& r : ranking.list)
+    if (r.same_as_first && r.by_values != by_values) r.told_apart = true, r.same_as_first = false;
+}
+
 }  // namespace
 
 LinesBeside::LinesBeside(const std::string& line, const std::string& backend, const std::string& kernel,
@@ -136,6 +158,7 @@ LinesBeside::LinesBeside(const std::string& line, const std::string& backend, co
       to = capture_beside(text, make_problem(parse_scenario(text)), backend, kernel, options);
     return to.call(Call::kFirst).made;
   };
+  capture_of(usual_line(line), usual_);
   capture_of(second_line(line), second_);
   const Problem problem = make_problem(parse_scenario(line));
   for (const bool many_rows : {true, false})
@@ -155,6 +178,7 @@ void LinesBeside::take_order(const Evidence& e) {
 const Evidence* LinesBeside::operator()(BesideLine which) {
   Evidence& e = which == BesideLine::kSecond       ? second_
                 : which == BesideLine::kSeparating ? separating_
+                : which == BesideLine::kUsual      ? usual_
                                                    : same_page_;
   if (!e.call(Call::kFirst).made) return nullptr;
   if (e.bounded.value.rows.empty()) complete(e, options_);
@@ -232,6 +256,7 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
       }
     }
   }
+  if (beside && sure(x.ranking)) look_at_usual(beside, x.ranking);
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

@@ -37,7 +37,8 @@ struct Explanation {
 };
 
 // Evidence of a line beside the one that is asked about, complete; null where there is none.
-enum class BesideLine { kSecond, kSeparating, kSamePage };
+// The last: with values of the usual size, where the line has others.
+enum class BesideLine { kSecond, kSeparating, kSamePage, kUsual };
 using Beside = std::function<const Evidence*(BesideLine)>;
 // The kernel's calls on these lines, made at once: children come before this process uses OpenMP.
 class LinesBeside {
@@ -51,6 +52,7 @@ class LinesBeside {
  private:
   CaptureOptions options_;
   Evidence second_, separating_, same_page_;  // the last: as separating_, with the pages of the line
+  Evidence usual_;
 };
 
 // `without`: causes that are taken not to be known (to see what is said when the true one is missing).

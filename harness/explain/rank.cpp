@@ -11,6 +11,7 @@
 #include "harness/explain/everywhere.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/narrow.hpp"
+#include "harness/explain/other_names.hpp"
 #include "harness/explain/pairs.hpp"
 #include "harness/explain/plain_names.hpp"
 #include "harness/explain/recut.hpp"
@@ -93,6 +94,12 @@ void plainest_first(Ranking& ranking) {
 
 bool assumes_much(const Ranked& r) {
   return !r.fact && (r.free > 0 || r.in_part || r.cost >= kAssumedSome || !r.also.empty());
+}
+
+// Whether it changes nothing where all scores and weights are of the usual size.
+static bool shows_by_values(const Rules& r) {
+  return r.first_maximum > -std::numeric_limits<double>::infinity() || std::isfinite(r.skip_below) ||
+         std::isfinite(r.round_clamp) || r.exp_of || r.edit_scores || r.sink_raw;
 }
 
 // Nothing is left that a second cause could explain.
@@ -282,6 +289,23 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   std::stable_sort(finalists.begin(), finalists.end(),
                    [](const Tried& a, const Tried& b) { return a.probe < b.probe; });
   if (finalists.size() > kFinalists) finalists.resize(kFinalists);
+  // What another sentence says as well is not known where that one is not.
+  std::map<size_t, std::vector<std::string_view>> names;
+  const auto names_of = [&](size_t i) -> const std::vector<std::string_view>& {
+    const auto [at, fresh] = names.try_emplace(i);
+    if (fresh) at->second = other_names(clues, all[i]);
+    return at->second;
+  };
+  if (!choice.without.empty()) {
+    std::set<size_t> not_known;
+    for (const Tried& t : finalists)
+      for (const std::string_view name : names_of(t.index))
+        if (std::find(choice.without.begin(), choice.without.end(), name) != choice.without.end())
+          not_known.insert(t.index);
+    const auto hidden = [&](const Tried& t) { return not_known.contains(t.index); };
+    std::erase_if(finalists, hidden);
+    std::erase_if(tried, hidden);
+  }
 
   std::map<std::string_view, Offered> best;
   std::map<std::string_view, std::vector<Offered>> forms_of;  // those that explain the samples
@@ -323,6 +347,12 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     ranking.list.push_back(o.ranked);
   }
   look_everywhere({clues, low, all, judged, scopes, in_bad}, best, forms_of, ranking);
+  // Of what may be said.
+  for (Ranked& r : ranking.list) {
+    if (r.misfit > ranking.list.front().misfit + kSameMisfit || r.explained < kSure) continue;
+    r.names = names_of(best[r.cause].index);
+    r.by_values = shows_by_values(all[best[r.cause].index].rules);
+  }
   plainest_first(ranking);
   if (!clearly(ranking) && ranking.nothing > kLegalMisfit)
     for (bool solved : {false, true}) {

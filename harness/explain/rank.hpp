@@ -35,6 +35,9 @@ struct Ranked {
   // Where that part is all on one side of a number (Scope).
   const char* side = nullptr;
   int32_t side_least = 0, side_most = 0;
+  // Causes whose sentences say the same of it (other_names.hpp).
+  std::vector<std::string_view> names = {};
+  bool by_values = false;  // where it shows depends on how large scores and weights are
 };
 
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains

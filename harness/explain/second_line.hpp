@@ -18,6 +18,8 @@ double scale_of(const Scenario&);  // the softmax scale that it says, or that of
 // The line with other values and, where its batch lists its requests, more requests of the same kinds with
 // other lengths; empty where that is no legal line.
 std::string second_line(const std::string& line);
+// The line with values of the usual size; empty where it has them.
+std::string usual_line(const std::string& line);
 
 // Takes out what the choice does not ask for. Words are the same where numbers with a fraction differ by less
 // than a fiftieth, whatever tiles and parts were assumed.

@@ -53,6 +53,9 @@ std::string conclusion(const Ranking& ranking) {
       text += fmt::format("{} {}{}\n", begin, c->meaning, and_also(r));
   };
   line("so       ", best[0]);
+  for (const std::string_view name : best[0].names)
+    if (const Cause* c = find_cause(name))
+      text += fmt::format("          which is also called: {} ({})\n", c->meaning, name);
   bool others = false;
   // Many words predict the same of a simple case: the plainest two, and how many more.
   size_t named = 0, same = 0;
@@ -140,6 +143,7 @@ nlohmann::json explanation_json(const Explanation& x, const Problem& p) {
   for (const Ranked& r : x.ranking.list) {
     j["causes"].push_back({{"cause", r.cause},
                            {"also", r.also},
+                           {"also_called", r.names},
                            {"how", r.text},
                            {"misfit", r.misfit},
                            {"explained", r.explained},

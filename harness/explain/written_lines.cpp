@@ -75,6 +75,14 @@ std::string second_line(const std::string& line) {
   return legal(s);
 }
 
+std::string usual_line(const std::string& line) {
+  Scenario s = parse_scenario(line);
+  if (s.recipe == InputRecipe::kNormal) return {};
+  s.recipe = InputRecipe::kNormal;
+  s.relations = 0;
+  return legal(s);
+}
+
 // As the longest request, with more rows than a window or a chunk holds keys, and than a tile of rows has.
 static bool add_many_rows(Scenario& s) {
   const BatchGroup* longest = nullptr;

@@ -191,6 +191,7 @@ void layouts(const Clues& clues, Hypotheses& out) {
       if (run == x)
         runs_of("K: run and place in it exchanged", &assay_tensors::k, k.shape[2], x,
                 {k.stride[4], k.stride[3], k.stride[2]});
+      if (run == x) out.back().also_called = {"dims.qk_order"};  // a slot keeps its numbers
     }
     if (p.layout == ASSAY_LAYOUT_X) {
       read_as("V read as rows of dimensions", &assay_tensors::v, {1, d});

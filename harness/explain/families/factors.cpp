@@ -11,6 +11,11 @@
 #include "reference/formats/formats.hpp"
 
 namespace assay {
+namespace {
+
+constexpr std::string_view kScale = "scale.softmax", kKeys = "scale.k_factor";
+
+}  // namespace
 
 void factor_family(const Clues& clues, Hypotheses& out) {
   const auto scores = [&](std::string_view cause, std::string text, double cost, double factor) {
@@ -19,6 +24,9 @@ void factor_family(const Clues& clues, Hypotheses& out) {
       s.scale *= factor;
       return standard_score(s);
     };
+    // The product is the same wherever the factor stands.
+    if (cause == kScale && clues.problem().k_scale != ASSAY_SCALE_NONE) h.also_called = {kKeys};
+    if (cause == kKeys) h.also_called = {kScale};
     out.push_back(std::move(h));
   };
   const Problem& p = clues.problem();

@@ -18,6 +18,7 @@ constexpr size_t kStepCells = 16;  // ... where it is found by jumps alone
 constexpr size_t kFirstCells = 2;  // of these, on which the grid is walked
 // Work that one family may spend, in keys times dimensions: large cases get what is left to them.
 constexpr double kBudget = 1e9, kSmallBudget = 2e8;
+constexpr double kTie = 1e-9;         // of misfits that are the same
 constexpr double kFirstHelps = 0.85;  // ... and on the worst cell alone, of a whole number
 constexpr double kHelps = 0.93;       // share of the misfit that the best point of a grid must get below
 constexpr double kRound = 20, kNearRound = 1e-3;  // a twentieth that fits as well is the number
@@ -144,11 +145,24 @@ std::optional<int32_t> Fit::whole(int32_t low, int32_t high, const SetWhole& set
   double least = 0;
   for (size_t i = 0; i < std::min(kCells, cells_.size()); ++i) least += kHelps * nothing_[i];
   std::optional<int32_t> best;
-  for (int32_t value = low; value <= high && budget_ > 0 && !cells_.empty(); ++value) {
+  double everywhere = -1;  // that of the best on all cells, once it is asked for
+  const auto rules_of = [&](int32_t value) {
     Rules rules = clues_.predictor.right();
     set(rules, value);
+    return rules;
+  };
+  for (int32_t value = low; value <= high && budget_ > 0 && !cells_.empty(); ++value) {
+    const Rules rules = rules_of(value);
     if (misfit(rules, 1, kInf) > kFirstHelps * nothing_.front()) continue;
-    if (const double m = misfit(rules, kCells, least); m < least) least = m, best = value;
+    const double m = misfit(rules, kCells, least + kTie);
+    if (m < least - (best ? kTie : 0)) {
+      least = m, best = value, everywhere = -1;
+    } else if (best && m < least + kTie) {
+      // Of numbers that these cells do not tell apart, the one that fits the others.
+      if (everywhere < 0) everywhere = misfit(rules_of(*best), kStepCells, kInf);
+      if (const double all = misfit(rules, kStepCells, everywhere); all < everywhere - kTie)
+        least = std::min(least, m), best = value, everywhere = all;
+    }
   }
   return best;
 }

@@ -311,6 +311,12 @@ void mask_family(const Clues& clues, Hypotheses& out) {
   if (p.mask == ASSAY_MASK_TREE) {
     using Tree = MaskRule::Tree;
     m = right;
+    if (!p.positions.empty() && (p.window_left >= 0 || p.window_right >= 0 || p.chunk > 0)) {
+      m.keys_by_number = true;
+      add("mask.window_anchor", "drafts taken to stand where their numbers say, not at their positions", m,
+          0.1);
+      m = right;
+    }
     m.tree = Tree::kTransposed;
     add("mask.tree_transposed", "entry (column, row) instead of (row, column)", m);
     m.tree = Tree::kFull;

@@ -21,6 +21,7 @@ struct MaskRule {
   int32_t chunk_shift = 0;
   bool window_from_last_row = false;  // the window stands where the request's last row stands
   bool window_from_first_row = false;
+  bool keys_by_number = false;  // window and chunk take draft keys to stand where their numbers say
   bool chunk_from_first_row = false;
   bool chunk_from_first_key = false;
   int32_t left_grain = 1;   // first visible key rounded down to a multiple
@@ -75,7 +76,7 @@ struct MaskRule {
     int32_t begin = left >= 0 ? std::max(0, anchor - left) : 0;
     if (left_grain > 1) begin = (left_up ? begin + left_grain - 1 : begin) / left_grain * left_grain;
     // Draft keys may stand elsewhere than their number says; a tree has no causal limit.
-    const int32_t at = place_of_key(s, j);
+    const int32_t at = keys_by_number ? j : place_of_key(s, j);
     if (at == j ? j >= end : j >= s.kv_len || (right >= 0 && at >= end)) return false;
     if (j < keep_first) return true;
     if (at < begin) return false;

@@ -295,16 +295,19 @@ void page_family(const Clues& clues, Hypotheses& out) {
       out.push_back(std::move(h));
     }
     // ... and its rows are taken to stand at the end of those keys.
-    // Or behind it, as rows that are counted with those of the request they are taken for.
+    // Or behind it or before its rows, as rows that are counted with those of the request they are taken for.
+    enum Where { kAtEnd, kBehind, kBefore };
+    const char* const words[] = {"at that end", "behind it", "before its rows"};
     for (const IndexMap& map : request_maps(p))
-      for (const bool behind : {false, true}) {
+      for (const Where where : {kAtEnd, kBehind, kBefore}) {
         Hypothesis h = propose(clues, "page.of_other_request",
-                               fmt::format("keys and length of {}, rows stand {}", map.name,
-                                           behind ? "behind it" : "at that end"),
-                               0.3 + map.cost + 0.05 * behind);
+                               fmt::format("keys and length of {}, rows stand {}", map.name, words[where]),
+                               0.3 + map.cost + (where == kAtEnd ? 0 : 0.05));
         h.rules.kv_request_of = [of = map.of](const Cell& c) { return of(c.request); };
-        const auto end = [behind](const Scene& s) {
-          return s.kv_len - (behind ? 0 : s.problem.requests[s.cell.request].q_len) + s.cell.row;
+        const auto end = [where](const Scene& s) {
+          const int32_t rows = s.problem.requests[s.cell.request].q_len,
+                        theirs = s.problem.requests[s.keys.request()].q_len;
+          return s.kv_len - (where == kBehind ? 0 : rows) - (where == kBefore ? theirs : 0) + s.cell.row;
         };
         MaskRule mask = given_mask(p);
         mask.causal_at = mask.window_at = mask.chunk_at = end;

@@ -89,9 +89,11 @@ void rescale_family(const Clues& clues, Hypotheses& out) {
           [&](Rules& r) { r.l_kept = when.kept; });
       add("softmax.o_not_rescaled", "neither output nor row sum rescaled " + when.name, cost + 0.1,
           [&](Rules& r) { r.o_kept = r.l_kept = when.kept; });
+      out.back().also_called = {"softmax.stale_maximum"};
       // The weights that follow are relative to another maximum than what they join.
       add("softmax.stale_maximum", "what was summed before stays relative to the old one " + when.name,
           cost + 0.1, [&](Rules& r) { r.o_kept = r.l_kept = when.kept; });
+      out.back().also_called = {"softmax.o_not_rescaled"};
       add("softmax.rescaled_twice", when.name, cost + 0.2, [&](Rules& r) { r.rescaled_twice = when.kept; });
       for (bool output : {true, false})
         add("softmax.rescaled_twice",

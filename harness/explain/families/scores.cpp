@@ -236,6 +236,14 @@ void sinks(const Clues& clues, Hypotheses& out) {
     out.push_back(std::move(raw));
   }
   raw = propose(clues, "sinks.unshifted",
+                "its exponential joins weights that are relative to the larger of maximum and sink", 0.1);
+  raw.rules.sink = [](const Scene& s, double sink) {
+    double top = sink;
+    for (const double x : s.predictor->weights(s.cell).scores) top = std::max(top, x);
+    return sink + top;
+  };
+  out.push_back(std::move(raw));
+  raw = propose(clues, "sinks.unshifted",
                 "weight 1 from its maximum on, not rescaled where the maximum rises", 0.1);
   raw.rules.arithmetic.sink_first = 0;
   raw.rules.sink_exponent = 0;

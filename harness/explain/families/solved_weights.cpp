@@ -46,7 +46,8 @@ class Solver {
   // A number in each way in tiles; `text` has a place for it. `stands`: it takes the place of what is beyond
   // it, so that every digit of it shows, not only on which side others lie.
   void threshold(std::string_view cause, const char* text, double cost, const std::vector<double>& grid,
-                 const Set& set, bool whole_too = true, bool stands = false) {
+                 const Set& set, bool whole_too = true, bool stands = false,
+                 std::vector<std::string_view> also_called = {}) {
     if (!clues_.wants(cause)) return;
     for (const Layout& l : tilings_) {
       if (!whole_too && l.tile_keys == 0) continue;
@@ -61,6 +62,7 @@ class Solver {
           found = finer;
       put(cause, "about " + fmt::format(fmt::runtime(text), *found) + l.words, cost + l.cost, 1,
           [&](Rules& r) { in(r, *found); });
+      out_.back().also_called = also_called;
     }
   }
 
@@ -92,14 +94,14 @@ void cuts(Solver& add) {
                   r.exp_everywhere = true;
                 });
   for (bool everywhere : {false, true})
-    add.threshold(
-        "precision.exp",
-        everywhere ? "{:.3g}: the exponential is never less" : "{:.3g}: no weight is smaller", 0.5, small,
-        [everywhere](Rules& r, double x) {
-          r.exp_of = [x](double a) { return std::max(x, std::exp(a)); };
-          r.exp_everywhere = everywhere;
-        },
-        true, true);
+    add.threshold("precision.exp",
+                  everywhere ? "{:.3g}: the exponential is never less" : "{:.3g}: no weight is smaller", 0.5,
+                  small,
+                  [everywhere](Rules& r, double x) {
+                    r.exp_of = [x](double a) { return std::max(x, std::exp(a)); };
+                    r.exp_everywhere = everywhere;
+                  },
+                  true, true, {"softmax.scores_cut"});
   const std::vector<double> large = grid_of(0.04, 0.98, 24);
   for (bool both : {false, true})
     add.threshold(

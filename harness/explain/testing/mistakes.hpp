@@ -19,15 +19,15 @@ using Declares = std::function<void(assay_arithmetic&)>;
 
 inline const std::string kFake = ASSAY_BINARY_DIR "/testing/libassay_fake.so";  // the misbehaving backend
 
-// By a kernel of the misbehaving backend (its path) that is right: paged_ok_fake.
-inline Evidence fabricated(const std::string& line, const std::string& fake, const Mistakes& make,
-                           const Declares& declare = {}) {
+// By a kernel that is right, of the misbehaving backend (its path) or of one that takes more lines.
+inline Evidence fabricated(const std::string& line, const std::string& backend, const Mistakes& make,
+                           const Declares& declare = {}, const std::string& kernel = "paged_ok_fake") {
   omp_set_num_threads(1);  // children of this process inherit no threads
   CaptureOptions options;
   options.threads = 1;
   options.timeout_s = 30;
   const Problem problem = make_problem(parse_scenario(line));
-  Evidence evidence = capture(line, problem, fake, "paged_ok_fake", options);
+  Evidence evidence = capture(line, problem, backend, kernel, options);
   if (declare) declare(evidence.declared);
   Predictor predictor(evidence.problem, evidence.operands(false), evidence.declared);
   Rules rules = predictor.right();

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sentences that are as true of a mistake as the one that is said are said with it, and where one of them is
+// not known neither is the other. Kernels that do not exist (testing/mistakes.hpp).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <ostream>
+
+#include "harness/explain/second_line.hpp"
+#include "harness/explain/testing/step_classes.hpp"
+
+namespace assay {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct OfTwoLines {
+  Evidence here, there, usual;
+  OfTwoLines(const std::string& line, const Mistakes& make)
+      : here(fabricated(line, kFake, make)), there(fabricated(second_line(line), kFake, make)) {
+    if (const std::string text = usual_line(line); !text.empty()) usual = fabricated(text, kFake, make);
+  }
+  Explanation explained(const std::vector<std::string>& without = {}) const {
+    return explain(here, without, [this](BesideLine which) -> const Evidence* {
+      if (which == BesideLine::kUsual) return usual.call(Call::kFirst).made ? &usual : nullptr;
+      return which == BesideLine::kSecond ? &there : nullptr;
+    });
+  }
+};
+
+struct SaidToo {
+  const char *name, *line, *cause, *too;
+  Mistakes make;
+};
+std::ostream& operator<<(std::ostream& to, const SaidToo& s) { return to << s.name; }
+
+class OtherNames : public ::testing::TestWithParam<SaidToo> {};
+
+TEST_P(OtherNames, AreSaidAndNotKnownTogether) {
+  const SaidToo& s = GetParam();
+  const OfTwoLines lines(s.line, s.make);
+  const Explanation x = lines.explained();
+  const std::string text = explanation_text(x, make_problem(parse_scenario(s.line)), 5, false);
+  ASSERT_TRUE(sure(x.ranking)) << text;
+  EXPECT_EQ(first_cause(x), s.cause) << text;
+  EXPECT_THAT(x.ranking.list.front().names, Contains(s.too)) << text;
+  EXPECT_THAT(text, HasSubstr("which is also called: "));
+  EXPECT_THAT(text, HasSubstr(s.too));
+  const Explanation other = lines.explained({s.too});
+  EXPECT_NE(sure(other.ranking) ? first_cause(other) : "none", s.cause)
+      << explanation_text(other, make_problem(parse_scenario(s.line)), 5, false);
+}
+
+const SaidToo kSaidToo[] = {
+    {"WindowOfTheFirstOfSixteenRows", "paged h=4/2 d=64 window=19 batch=1q20s90_1q5s60 seed=3",
+     "mask.window_anchor", "mask.window_long",
+     [](const Problem&, Rules& r) {
+       r.sees = [](const Scene& s, int32_t j) {
+         return j <= s.position && j >= s.position - s.cell.row % 16 - 19;
+       };
+     }},
+    {"LimitThreeShort", "paged h=4/2 d=64 batch=2q1s45_1q5s70 seed=3", "mask.causal_short",
+     "keys.kv_len_short",
+     [](const Problem&, Rules& r) {
+       r.sees = [](const Scene& s, int32_t j) { return j <= s.position - 3; };
+     }},
+    {"SecondPackOfHeads", "paged h=32/2 d=64 batch=2q1s70_1q4s40 seed=124", "heads.q_swapped",
+     "output.other_head",
+     [](const Problem&, Rules& r) {
+       query_is(r, [](const Scene& s) {
+         Cell c = s.cell;
+         if (c.head % 16 >= 8) c.head -= 8;
+         return c;
+       });
+     }},
+    {"ExponentialNeverBelow", "paged h=4/2 d=64 input=peaked batch=1q9s70_2q5s90 seed=3", "precision.exp",
+     "softmax.scores_cut",
+     [](const Problem&, Rules& r) {
+       r.exp_of = [](double x) { return std::exp(std::max(x, -10.0)); };
+       r.exp_everywhere = true;
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(All, OtherNames, ::testing::ValuesIn(kSaidToo),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+// What is true on one request alone is not said.
+TEST(OtherNamesOf, AWindowThatIsOffEitherWayIsNeitherLongNorShort) {
+  const std::string line = "paged h=4/2 d=64 window=19 batch=1q20s90 seed=3";
+  const OfTwoLines lines(line, [](const Problem&, Rules& r) {
+    r.sees = [](const Scene& s, int32_t j) {
+      const int32_t at = s.position - s.cell.row % 8 + 4;
+      return j <= s.position && j >= at - 19;
+    };
+  });
+  const Explanation x = lines.explained();
+  ASSERT_FALSE(x.ranking.list.empty());
+  EXPECT_THAT(x.ranking.list.front().names, Not(Contains("mask.window_long")));
+  EXPECT_THAT(x.ranking.list.front().names, Not(Contains("mask.window_short")));
+}
+
+// Zeros that only scores of an unusual size lead to are named by what leads to them.
+TEST(OtherNamesOf, ZerosThatFollowFromTheValues) {
+  const std::string line = "paged h=4/2 d=64 input=negative batch=2q1s70_1q5s60 seed=97";
+  const Mistakes from_zero = [](const Problem&, Rules& r) { r.first_maximum = 0; };
+  const OfTwoLines lines(line, from_zero);
+  const Explanation x = lines.explained();
+  const std::string text = explanation_text(x, make_problem(parse_scenario(line)), 5, false);
+  EXPECT_EQ(first_cause(x), "softmax.finite_sentinel") << text;
+  EXPECT_TRUE(sure(x.ranking)) << text;
+  // ... and those that stand there whatever the values are, by the zeros.
+  const OfTwoLines zeros(line, [](const Problem&, Rules& r) {
+    r.finish = [](const Scene&, std::vector<double>& o, double& lse) {
+      std::fill(o.begin(), o.end(), 0.0);
+      lse = -std::numeric_limits<double>::infinity();
+    };
+  });
+  EXPECT_EQ(first_cause(zeros.explained()), "output.zeros");
+}
+
+}  // namespace
+}  // namespace assay
