@@ -29,6 +29,7 @@ bool as_near(const Prediction& a, const Prediction& b) { return as_near(a.lse, b
 // The keys of a cell under a hypothesis, beside those that it should have.
 struct KeysTaken {
   std::vector<int32_t> kept, missing, added, behind;  // positions; behind the request's last key
+  int32_t newest_added = -1;                          // where the last of those stands
   bool unused = false;                                // some of these lie where no key does
 };
 
@@ -62,7 +63,9 @@ std::optional<KeysTaken> keys_taken(const Clues& clues, const Rules& rules, cons
     const bool right = visible(p, cell.request, cell.row, j);
     if (right && taken[j] != 0) keys.kept.push_back(j);
     if (right && taken[j] == 0) keys.missing.push_back(j);
-    if (!right && taken[j] != 0) keys.added.push_back(j);
+    if (right || taken[j] == 0) continue;
+    keys.added.push_back(j);
+    keys.newest_added = std::max(keys.newest_added, place_of_key(scene, j));
   }
   return keys;
 }
@@ -97,11 +100,11 @@ constexpr OtherSentence kSentencesOfKeys[] = {
      }},
     {"mask.window_long",
      [](const Problem& p, const Cell&, int32_t position, const KeysTaken& k) {
-       return p.window_left >= 0 && adds_alone(k) && k.added.back() < position - p.window_left;
+       return p.window_left >= 0 && adds_alone(k) && k.newest_added < position - p.window_left;
      }},
     {"mask.chunk_wide",
      [](const Problem& p, const Cell&, int32_t position, const KeysTaken& k) {
-       return p.chunk > 0 && adds_alone(k) && k.added.back() < position / p.chunk * p.chunk;
+       return p.chunk > 0 && adds_alone(k) && k.newest_added < position / p.chunk * p.chunk;
      }},
     {"keys.tail_unmasked",
      [](const Problem&, const Cell&, int32_t, const KeysTaken& k) {

@@ -40,6 +40,7 @@ constexpr double kAssumedSome = 0.2;     // ... and a third line
 constexpr double kFewFinite = 0.5;       // share of the wrong cells
 constexpr double kAllBut = 0.97;         // ... explained, where more is left than legal rounding
 constexpr double kPartThere = 0.95;      // of the second line, by a part of the case
+constexpr double kNamed = 0.15;          // more misfit than the best, of what may be said on one of the lines
 constexpr double kNoBetter = 0.998;      // share of the misfit that a hypothesis must get below
 
 }  // namespace
@@ -349,7 +350,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
   look_everywhere({clues, low, all, judged, scopes, in_bad}, best, forms_of, ranking);
   // Of what may be said.
   for (Ranked& r : ranking.list) {
-    if (r.misfit > ranking.list.front().misfit + kSameMisfit || r.explained < kSure) continue;
+    if (r.misfit > ranking.list.front().misfit + kNamed || r.explained < kSure) continue;
     r.names = names_of(best[r.cause].index);
     r.by_values = shows_by_values(all[best[r.cause].index].rules);
   }

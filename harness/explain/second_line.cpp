@@ -127,6 +127,13 @@ static std::optional<FormOfBoth> form_of_both(const Choice& asked, const RankEls
   return std::nullopt;
 }
 
+// A sentence that is true of it on one line alone is not said.
+static void keep_names(Ranked& r, const Ranked& there) {
+  std::erase_if(r.names, [&](std::string_view name) {
+    return std::find(there.names.begin(), there.names.end(), name) == there.names.end();
+  });
+}
+
 // It takes the place of all others.
 static void say_instead(Ranking& ranking, const FormOfBoth& form) {
   std::erase_if(ranking.list,
@@ -221,6 +228,7 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
                    (at->in_wrong_cells && !there.list.front().in_wrong_cells) ||
                    // ... and one for the whole case to one that there holds in a part of it alone.
                    (at->in_part && !r.in_part && !there.list.front().in_part);
+    if (!r.told_apart) keep_names(r, *at);
     // Of words that fit here the ones that fit there.
     if (!r.told_apart && said_here(r.cause, at->text)) r.text = at->text;
   }
@@ -368,12 +376,20 @@ void tell_apart(Ranking& ranking, const RankElsewhere& apart) {
   for (Ranked& r : ranking.list) {
     if (!among(r)) continue;
     if (falls_behind(r)) r.told_apart = true, r.same_as_first = false;
+    for (const Ranked& t : there.list)
+      if (!r.told_apart && t.cause == r.cause && t.also.empty()) keep_names(r, t);
     // Of words that fit here those that fit there.
     for (const Ranked& t : there.list)
       if (!r.told_apart && t.cause == r.cause && ranking.alike.contains({t.cause, t.text})) r.text = t.text;
   }
   std::stable_partition(ranking.list.begin(), ranking.list.end(),
                         [&](const Ranked& r) { return among(r) && !r.told_apart; });
+  // A name that this line tells apart is none.
+  for (Ranked& r : ranking.list)
+    std::erase_if(r.names, [&](std::string_view name) {
+      return std::any_of(ranking.list.begin(), ranking.list.end(),
+                         [&](const Ranked& other) { return other.cause == name && other.told_apart; });
+    });
   // What predicted the same as one that is gone predicts the same as each other.
   if (was_same && !ranking.list.front().same_as_first)
     for (Ranked& r : ranking.list) r.same_as_first = false;
