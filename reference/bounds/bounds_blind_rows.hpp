@@ -81,7 +81,7 @@ class BlindRows {
     if (f.windows == 0) return;
     const auto row = static_cast<size_t>(i);
     const double all = windows_of(b_.begin, b_.end - 1, window_), seen = static_cast<double>(y.row.seen);
-    c.by_score = size_of(from_memory<T>(&by_score_(i, d)) - c.o * s.above) * y.scaled + y.replay_error * norm;
+    c.by_score = size_of(from_memory<T>(&by_score_(i, d)) - c.o * s.above) * y.scaled + y.signed_error * norm;
     c.stretches =
         each<T>([&](int32_t k) { return stretches_[row].of(d + k, lane(c.o, k)); }) * square(y.scaled);
     c.windows =

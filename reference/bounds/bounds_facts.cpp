@@ -156,20 +156,24 @@ TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
   return t;
 }
 
-RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, const RowFacts& facts)
+RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, const RowFacts& facts,
+                     const Additions& n)
     : row(of),
       s(sums),
       f(facts),
       joint(b.model.rounded_row_sum()),
       inverse(1 / s.weight),
-      scaled(inflation(kTileKeys) * (1 + 0x1p-18) * inverse),
+      scaled(inflation(kTileKeys + n.spans) * (1 + 0x1p-18) * inverse),
+      scaled_groups(inflation(kTileKeys + n.spans + n.groups) * (1 + 0x1p-18) * inverse),
+      scaled_turned(inflation(kTileKeys + n.turned) * (1 + 0x1p-18) * inverse),
       error_norm(std::sqrt(s.square * inverse)),
       eps_norm(std::sqrt(s.eps_square * inverse)),
       h_norm(std::sqrt(f.rounding_square)),
       biased(s.biased * inverse),
       updated(s.ranks.second > 0 ? std::min(s.terms.updates, std::sqrt(s.ranks.second * inverse))
                                  : s.terms.updates),
-      replay_error(inflation(kTileKeys) * static_cast<double>(kTileKeys) * 0x1p-23),
+      signed_error(inflation(kTileKeys + n.spans) *
+                   static_cast<double>(kTileKeys + std::max(kTileKeys, n.spans)) * 0x1p-24),
       sink_far(s.sink_weight * std::min(s.m - s.sink, kFar)),
       few_bits(keeps_few_bits(b.model.arithmetic().pv) ? 0x1p-18 : 0x1p-23) {}
 

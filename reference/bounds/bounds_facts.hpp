@@ -28,19 +28,26 @@ void sink_errors(RowSums& s);
 // How weights of a tile are rounded against its running maximum m_t; eps is the caller's.
 TileRounding tile_rounding(const Block&, const RowSums&, double m_t);
 
+// What the fp32 sums of a row went through besides the keys of a span: the spans they were added up of, the
+// groups (bounds_partial.hpp) that ended, the keys whose rounding may turn over.
+struct Additions {
+  int64_t spans = 0, groups = 0, turned = 0;
+};
+
 // What the channels of a row share when sums relative to exp(m) become its bounds.
 struct RowFinish {
-  RowFinish(const Block&, const BlockRow&, const RowSums&, const RowFacts&);
+  RowFinish(const Block&, const BlockRow&, const RowSums&, const RowFacts&, const Additions&);
   const BlockRow& row;
   const RowSums& s;
   const RowFacts& f;
-  const bool joint;                           // ErrorModel::rounded_row_sum()
-  const double inverse, scaled;               // 1 / sum p; with what fp32 sums may be too small by
+  const bool joint;  // ErrorModel::rounded_row_sum()
+  // 1 / sum p; with what fp32 sums over spans, over groups and over turned keys may be too small by
+  const double inverse, scaled, scaled_groups, scaled_turned;
   const double error_norm, eps_norm, h_norm;  // square roots of sums of p w^2, p eps^2, h^2
   const double biased,
       updated;  // sum of h of weights rounded one way; sqrt(sum p N^2) of an undeclared order
-  const double replay_error, sink_far,
-      few_bits;  // of fp32 products; sum p (m - x) of the sink; of followed sums
+  const double signed_error, sink_far,
+      few_bits;  // of fp32 products with signs; sum p (m - x) of the sink; of followed sums
 };
 
 }  // namespace assay::matrix_bounds

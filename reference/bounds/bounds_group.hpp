@@ -10,6 +10,7 @@
 #endif
 
 #include <Eigen/Core>
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -27,8 +28,12 @@ using MatrixF = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 // Keys per tile: K, V and the scores of a tile stay in a 2 MiB cache at d = 128.
 constexpr int64_t kTileKeys = 256;
 
-// fp32 dot products of n non-negative terms are below the exact value by at most this factor.
-inline double inflation(int64_t n) { return 1 + 1.01 * static_cast<double>(n + 6) * 0x1p-24; }
+// fp32 dot products of n non-negative terms are below the exact value by at most this factor, while n < 2^17;
+// no sum here has more terms than 2^23.
+inline double inflation(int64_t n) {
+  const double lost = static_cast<double>(n + 6) * 0x1p-24;
+  return n < (1 << 17) ? 1 + 1.01 * lost : 1 / (1 - std::min(lost, 0.5));
+}
 
 // Columns of a row of so many keys. Rows of 2^n keys would meet in the same few sets of the caches, tile by
 // tile; an odd number of lines and, where it costs little, a tile between them spreads them.

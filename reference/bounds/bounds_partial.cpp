@@ -12,9 +12,11 @@ using Eigen::Index;
 void PartialSums::resize(Index rows, Index channels, const Chain& chain) {
   chain_ = chain;
   if (chain) chained_.emplace(Matrix::Zero(rows, channels));
-  for (MatrixF* m : {&in_group, &second, &hard, &systematic, &cuts, &variance, &updated, &tile_error,
-                     &part_size, &part_far})
+  for (MatrixF* m :
+       {&in_group, &hard, &systematic, &cuts, &variance, &updated, &tile_error, &part_size, &part_far})
     m->setZero(rows, channels);
+  second.setZero(rows, channels);
+  groups.assign(static_cast<size_t>(rows), 0);
   part_start_.setZero(rows, channels);
   before_.setZero(rows, channels);
   for (std::vector<float>* v : {&largest_, &alignment_, &mass_, &began_})
@@ -33,10 +35,11 @@ void PartialSums::end_group(Index i, const Matrix& sum, const GroupTerms& g, flo
              systematic_m = static_cast<float>(g.systematic_m), variance_c = static_cast<float>(g.variance_c),
              variance_m = static_cast<float>(g.variance_m);
   const Index channels = sum.cols();
+  ++groups[static_cast<size_t>(i)];
   const double *now = sum.row(i).data(), *start = part_start_.row(i).data();
   double* before = before_.row(i).data();
-  float *all = second.row(i).data(), *group = in_group.row(i).data(), *to_hard = hard.row(i).data(),
-        *to_variance = variance.row(i).data();
+  double* all = second.row(i).data();
+  float *group = in_group.row(i).data(), *to_hard = hard.row(i).data(), *to_variance = variance.row(i).data();
   float *largest = largest_.data(), *alignment = alignment_.data(), *mass = mass_.data();
   float* began = began_.data();
   if (updates != 0) {

@@ -34,7 +34,8 @@ class PartialSums {
   const Matrix& chain() const { return chained_->stored(); }
 
   MatrixF in_group;                    // sum p v^2 of the group that has not ended
-  MatrixF second;                      // of all groups that have
+  Matrix second;                       // of all groups that have, which may be thousands
+  std::vector<int64_t> groups;         // how many, by row
   MatrixF hard, systematic, variance;  // GroupTerms of all groups
   MatrixF cuts;                        // of `systematic`, that of products
   MatrixF updated, tile_error;         // see ChannelFacts

@@ -95,7 +95,7 @@ void Values::allocate() {
   flips_.setZero(rows_, dv_), flip_square_.setZero(rows_, dv_);
   if (b_.model.follows_qk()) weighted_.resize(rows_, kTileKeys);
   group_weight_.assign(rows_, 0.0), group_updates_.assign(rows_, 0.0), group_among_.assign(rows_, 0.0);
-  group_keys_.assign(rows_, 0);
+  group_keys_.assign(rows_, 0), turned_keys_.assign(rows_, 0);
   heavy_.start(sums_, dv_);
   if (narrow_) known_ = Matrix::Zero(rows_, dv_);
   if (b_.model.follows_qk()) lean_ = MatrixF::Zero(rows_, dv_);
@@ -112,6 +112,7 @@ void Values::add(const KeySpan& span) {
   if (span.begins_part) begin_part();
   const bool seen = b_.wanted(span.from, span.to, wanted_);
   if (seen) {
+    ++spans_;
     load(span, count);
     for (int64_t j = 0; j < count; ++j)
       eps_[j] = static_cast<float>(
@@ -231,6 +232,7 @@ void Values::round_tile(Index i, double m_t, int64_t at, int64_t count, const do
     for (int64_t j = at; j < at + count; ++j)
       if (const float flip = flip_(i, j) * to_size; flip > 0)
         turned_.push_back({j, flip, flip * flip * alike_.kind(i, first + j)});
+    turned_keys_[i] += static_cast<int64_t>(turned_.size());
     add_turned(i);
   }
   // Against itself a key's score errs by nothing.

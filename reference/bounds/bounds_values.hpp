@@ -91,7 +91,8 @@ class Values {
   MatrixF lean_, excess_, h_square_, flip_, replayed_, rounded_;
   bool groups_of_tiles_ = false;  // a tile each
   std::vector<double> group_weight_, group_updates_, group_among_;
-  std::vector<int64_t> group_keys_;
+  std::vector<int64_t> group_keys_, turned_keys_;
+  int64_t spans_ = 0;  // whose keys some row sees
 };
 
 }  // namespace assay::matrix_bounds

@@ -20,7 +20,7 @@ void Values::finish_row(Index i) {
   f.v_max = v_max_, f.v_normal = v_normal_, f.chained = partial_.chained(),
   f.drift = std::max(f.drift, f.keys ? drift / s.weight : 0);
   RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
-  const RowFinish finish(b_, row, s, f);
+  const RowFinish finish(b_, row, s, f, {spans_, partial_.groups[i], turned_keys_[i]});
   int32_t d = 0;
   if (f.keys) {
     for (; d + kLanes<Eight> <= dv_; d += kLanes<Eight>) tiers.element(d, channels<Eight>(i, d, finish));
@@ -61,18 +61,20 @@ ChannelFacts<T> Values::channels(Index i, int32_t d, const RowFinish& y) {
     c.dealt = c.mass * share, c.dealt_beyond = c.mass * larger(every<T>(0), T(share - lean_of_v));
   }
   c.swallowed = 2 * larger(size_of(c.o), T(lean_of_v * c.mass));
-  c.group_hard = at(partial_.hard) * scaled;
-  c.group_systematic = at(partial_.systematic) * scaled;
+  c.group_hard = at(partial_.hard) * y.scaled_groups;
+  c.group_systematic = at(partial_.systematic) * y.scaled_groups;
   c.cuts = smaller(T(at(partial_.cuts) * inverse), c.group_systematic);
-  c.group_variance = at(partial_.variance) * scaled * inverse;
-  c.part_size = at(partial_.part_size) * scaled, c.part_far = at(partial_.part_far) * scaled;
+  c.group_variance = at(partial_.variance) * y.scaled_groups * inverse;
+  c.part_size = at(partial_.part_size) * y.scaled_groups,
+  c.part_far = at(partial_.part_far) * y.scaled_groups;
   if (f.chained) c.chain = at(partial_.chain()) * scaled;
-  c.updated = f.declared ? T(at(partial_.updated) * scaled) : T(y.updated * deviation);
-  c.tile_error = at(partial_.tile_error) * scaled;
+  c.updated = f.declared ? T(at(partial_.updated) * y.scaled_groups) : T(y.updated * deviation);
+  c.tile_error = at(partial_.tile_error) * y.scaled_groups;
   c.replayed = c.o;
   if (f.known > 0) c.known = at(known_) * inverse;
   if (b_.model.follows_qk())
-    c.score_lean = size_of(at(lean_) - c.o * s.score_lean) * scaled + 0x1p-15 * y.row.largest_delta * norm;
+    c.score_lean =
+        size_of(at(lean_) - c.o * s.score_lean) * scaled + y.signed_error * y.row.largest_delta * norm;
   if (distance_) {
     const T lean = each<T>([&](int32_t k) { return distance_->lean(i, d + k, lane(c.o, k), y.sink_far); });
     c.systematic = s.score_systematic * moved +
@@ -101,8 +103,8 @@ ChannelFacts<T> Values::channels(Index i, int32_t d, const RowFinish& y) {
       c.light_variance = larger(every<T>(0), T(c.rounding_variance - at(heavy_.square) * square(inverse)));
     }
     c.replayed += at(replayed_) * inverse;
-    c.flip_square = at(flip_square_) * scaled * inverse;
-    c.flips = at(flips_) * scaled + y.replay_error * f.rounding_ratio * norm;
+    c.flip_square = at(flip_square_) * y.scaled_turned * inverse;
+    c.flips = at(flips_) * y.scaled_turned + y.signed_error * f.rounding_ratio * norm;
     if (y.joint) {
       c.rounding_variance = square(root(c.rounding_variance) + size_of(c.o) * y.h_norm);
       c.replayed /= f.replayed_sum;
