@@ -77,12 +77,12 @@ std::vector<std::string> others_of(std::string_view name) {
   return names;
 }
 
-struct Group {
+struct CauseGroup {
   const char* heading;
   bool step, symptom;
   std::string_view said;
 };
-constexpr Group kGroups[] = {
+constexpr CauseGroup kGroups[] = {
     {"What a kernel of prefill or paged does, and the attention of a step, as a stage or within one kernel:",
      false, false, "any"},
     {"Symptoms: what is seen of these, whatever makes it so:", false, true, "any"},
@@ -100,7 +100,7 @@ template <class Take>
 void in_order(const Take& take) {
   const std::vector<Known> all = all_known();
   size_t taken = 0;
-  for (const Group& g : kGroups)
+  for (const CauseGroup& g : kGroups)
     for (bool first = true; const Known& k : all)
       if (k.step == g.step && k.symptom == g.symptom && k.said == g.said)
         take(first ? g.heading : nullptr, k), first = false, ++taken;

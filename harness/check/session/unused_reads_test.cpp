@@ -25,11 +25,11 @@ using testkit::small_problem;
 
 using Peek = std::function<void(const assay_tensors&, float* lse)>;
 Peek peeks;
-decltype(assay_kernel::run) right = nullptr;
+decltype(assay_kernel::run) run_unpeeked = nullptr;
 
 int run_and_peek(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
                  void* stream, char* error, size_t size) {
-  const int status = right(self, p, t, plan, stream, error, size);
+  const int status = run_unpeeked(self, p, t, plan, stream, error, size);
   if (status == ASSAY_OK && p->total_q > 0) peeks(*t, static_cast<float*>(t->lse.data));
   return status;
 }
@@ -38,7 +38,7 @@ int64_t some_workspace(const assay_kernel*, const assay_problem*) { return 64; }
 
 std::string reason_of(const Problem& problem, const Peek& peek, bool workspace = false) {
   assay_kernel kernel = *fake().find("paged_ok_fake");
-  right = kernel.run, peeks = peek;
+  run_unpeeked = kernel.run, peeks = peek;
   kernel.run = run_and_peek;
   if (workspace) kernel.workspace_bytes = some_workspace;
   const Verdict v = Judge(problem, kBudget).judge(fake(), kernel, fake().device(0));
