@@ -162,6 +162,8 @@ std::string words_of(const Problem& p, Operand operand, const TensorLayout& t,
 }  // namespace
 
 std::string where_in(const Problem& p, Operand operand, int64_t byte) {
+  // A stage of a step is judged by the tensors that it was given: its problem may know no blocks.
+  if (op_of(p).has_cache && p.num_blocks <= 0) return fmt::format("{} byte {}", operand_name(operand), byte);
   const TensorLayout t = operand_layout(p, operand);
   if (t.rank == 0 || format_bytes(t.format) == 0)
     return fmt::format("{} byte {}", operand_name(operand), byte);

@@ -13,9 +13,9 @@ namespace {
 
 using Chunks = std::vector<ChainPart>;
 
-// Which parts there are, and where they end. `chunk`: keys of one; `whole`: the context is one part.
-// `budget`: keys of the chunks that the step is to cut.
-std::vector<Departure> cuts(int32_t page, int32_t chunk, bool whole, int32_t budget) {
+// Which parts there are, and where they end. `whole`: the context is one part; `budget`: keys of the chunks
+// that the step is to cut.
+std::vector<Departure> cuts(int32_t page, bool whole, int32_t budget) {
   std::vector<Departure> all;
   const auto add = [&](const char* cause, std::string how, std::function<void(Chunks&)> cut) {
     Departure d{cause, std::move(how)};
@@ -74,7 +74,6 @@ std::vector<Departure> cuts(int32_t page, int32_t chunk, bool whole, int32_t bud
   }
   for (const int32_t unit : {page, 4, 8, 16, 32, 64})
     if (unit > 1) {
-      if (!whole && unit >= chunk) continue;  // has a name of its own: a part that is not full
       if (whole && unit == budget)
         add("state_missing", fmt::format("a last part of the context of less than {} keys left out", unit),
             [=](Chunks& c) {
@@ -197,8 +196,7 @@ std::vector<StepRanked> StepChain::all() {
   for (const Request& request : p_.requests) longest = std::max(longest, request.context_len());
   for (const Cut& cut : cuts_of_rows()) {
     cut_ = cut;
-    for (const Departure& d : cuts(p_.page_size, cut.chunk, cut.chunk >= longest, p_.token_budget))
-      try_out(d);
+    for (const Departure& d : cuts(p_.page_size, cut.chunk >= longest, p_.token_budget)) try_out(d);
     for (const Departure& d : joins()) try_out(d);
     sinks();
     lses();
