@@ -50,6 +50,7 @@ SOURCES = {
     "18": ("explain_stranger_18.tar.xz", "stranger_18/main.cpp"),
     "19": ("explain_stranger_19.tar.xz", "stranger_19/src/k.cpp"),
     "20": ("explain_stranger_20.tar.xz", "stranger_20/src/core.cpp"),
+    "21": ("explain_stranger_21.tar.xz", "stranger_21/src/lib.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
