@@ -61,7 +61,8 @@ TEST(Composed, AMaskedScoreOfBlocksOfSixRowsAndHeads) {
         };
       });
   EXPECT_THAT(text, HasSubstr("masked scores among the keys that 6 rows and heads see are -2.85"));
-  EXPECT_THAT(text, HasSubstr("so        masked scores or the first maximum are finite numbers"));
+  EXPECT_THAT(
+      text, HasSubstr("so        masked scores, or the maximum that a row begins with, are finite numbers"));
 }
 
 TEST(Composed, AnLseOfOtherTermsThanItsOwn) {
