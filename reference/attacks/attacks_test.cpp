@@ -8,6 +8,7 @@
 #include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
 #include "reference/attacks/attacks_orders.hpp"
+#include "reference/attacks/attacks_shared.hpp"
 #include "reference/attacks/attacks_swallowed.hpp"
 #include "reference/attacks/attacks_units.hpp"
 
@@ -67,6 +68,7 @@ TEST(Attacks, OfHeavyKeys) { defend(of_heavy_keys()); }
 TEST(Attacks, OfOrdersWithoutV) { defend(of_orders_without_v()); }
 TEST(Attacks, OfRules) { defend(of_rules()); }
 TEST(Attacks, OfSwallowedWeights) { defend(of_swallowed_weights(), 0.01); }
+TEST(Attacks, OfSharedProducts) { defend(of_shared_products()); }
 TEST(Attacks, OfAlikeKeys) { defend(of_alike_keys()); }
 
 }  // namespace

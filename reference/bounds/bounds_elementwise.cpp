@@ -75,7 +75,7 @@ void Row::score_errors() {
   shape_.query_sum = scores_.query_sum;
   shape_.key_sum = scores_.key_sum;
   shape_.q_repeats = scores_.q_repeats;
-  shape_.generic = scores_.order.generic();
+  shape_.generic = scores_.order.generic(), shape_.shared = scores_.order.shared();
   shape_.corner =
       std::fabs(p_.softmax_scale) *
       aligned_subnormal(scores_.q_max, q_normal(model_, p_, operands_, id_, head_), scores_.k_max,

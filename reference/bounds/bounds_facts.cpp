@@ -156,6 +156,15 @@ TileRounding tile_rounding(const Block& b, const RowSums& s, double m_t) {
   return t;
 }
 
+namespace {
+
+// What makes of a sum of so many fp32 additions, and of what entered it rounded, a share of the row's weight.
+double raised_share(int64_t additions, const RowSums& s) {
+  return inflation(additions) * (1 + 0x1p-18) * (1 / s.weight);
+}
+
+}  // namespace
+
 RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, const RowFacts& facts,
                      const Additions& n)
     : row(of),
@@ -163,9 +172,9 @@ RowFinish::RowFinish(const Block& b, const BlockRow& of, const RowSums& sums, co
       f(facts),
       joint(b.model.rounded_row_sum()),
       inverse(1 / s.weight),
-      scaled(inflation(kTileKeys + n.spans) * (1 + 0x1p-18) * inverse),
-      scaled_groups(inflation(kTileKeys + n.spans + n.groups) * (1 + 0x1p-18) * inverse),
-      scaled_turned(inflation(kTileKeys + n.turned) * (1 + 0x1p-18) * inverse),
+      scaled(raised_share(kTileKeys + n.spans, s)),
+      scaled_groups(raised_share(kTileKeys + n.spans + n.groups, s)),
+      scaled_turned(raised_share(kTileKeys + n.turned, s)),
       error_norm(std::sqrt(s.square * inverse)),
       eps_norm(std::sqrt(s.eps_square * inverse)),
       h_norm(std::sqrt(f.rounding_square)),

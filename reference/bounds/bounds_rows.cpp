@@ -9,6 +9,7 @@
 #include <set>
 
 #include "reference/bounds/bounds_rounding.hpp"
+#include "reference/bounds/bounds_shared.hpp"
 #include "reference/bounds/bounds_terms.hpp"
 #include "reference/formats/formats.hpp"
 
@@ -94,6 +95,11 @@ void ProductOrder::add(double largest, double c2, double off, double length) {
 }
 
 bool ProductOrder::generic() const { return partial <= 1.5 * model && error <= 2 * random; }
+
+bool ProductOrder::shared() const {
+  constexpr double kMostTogether = 4;
+  return together > kMostTogether;
+}
 
 int64_t equal_mantissas(const double* values, int64_t count) {
   std::vector<double> mantissas;
@@ -241,6 +247,35 @@ RowLogits row_logits(const Problem& p, const OperandReader& operands, RowId id, 
   return row;
 }
 
+void key_as_multiplied(const Problem& p, const assay_arithmetic& a, const OperandReader& operands,
+                       int request, int64_t key, int32_t kv_head, double* k) {
+  const auto position = static_cast<int32_t>(key);
+  operands.k(request, position, kv_head, k);
+  const double scale = k_code_scale(p, a, operands, request, position, kv_head);
+  for (int32_t d = 0; d < p.head_dim_qk; ++d) k[d] /= scale;
+}
+
+namespace {
+
+// ProductOrder::together of a row whose scores are known.
+double keys_together(const Problem& p, const assay_arithmetic& a, const OperandReader& operands, RowId id,
+                     int32_t head, const double* q, const RowScores& row) {
+  const auto count = static_cast<int64_t>(row.x.size());
+  const auto read = [&](int64_t place, double* k) {
+    key_as_multiplied(p, a, operands, id.request, row.begin + place, head / p.group(), k);
+  };
+  if (row.keys == 0) return 1;
+  SharedProducts some(p.head_dim_qk);
+  std::vector<double> k(static_cast<size_t>(p.head_dim_qk));
+  for (const int64_t place : SharedProducts::spread(count))
+    if (!std::isinf(row.x[static_cast<size_t>(place)])) read(place, k.data()), some.add(k.data());
+  return std::max(1 + static_cast<double>(row.keys - 1) * some.common(q),
+                  heavy_keys_together(p.head_dim_qk, q, row.x.data(), count,
+                                      *std::max_element(row.x.begin(), row.x.end()), read));
+}
+
+}  // namespace
+
 RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, int32_t head,
                      const assay_arithmetic* declared) {
   const int32_t dequant = declared != nullptr ? replayed_dequant(*declared) : int32_t{ASSAY_FORMAT_NONE};
@@ -309,6 +344,8 @@ RowScores row_scores(const Problem& p, const OperandReader& operands, RowId id, 
     last = key;
   }
   row.span = row.keys > 0 ? last - first + 1 : 0;
+  if (declared != nullptr && declared->qk.kind == ASSAY_ACC_FMA)
+    row.order.together = keys_together(p, *declared, operands, id, head, q.data(), row);
   return row;
 }
 

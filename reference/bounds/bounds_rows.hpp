@@ -17,12 +17,14 @@ double position_bias(const Problem&, double slope, int64_t distance);
 
 // How products add up: whether the partial sums of dot products are as large, and their fp32 errors as
 // random, as those of products in a generic order, C_j = sqrt(s_j^2 + 2 r_j^2). Products that grow and
-// cancel, or that are all alike, are not.
+// cancel, or that are all alike, are not. And whether many keys share products (bounds_shared.hpp).
 struct ProductOrder {
   double partial = 0, model = 0;  // sums over keys of the largest partial sum squared, and of C_j^2
   double error = 0, random = 0;   // of the squared error of fp32 sums, and of what it would be at random
+  double together = 1;            // keys whose fp32 sums err as one
   void add(double largest, double c2, double off, double length);
   bool generic() const;
+  bool shared() const;
 };
 
 // Final scores of one row and query head over the keys [begin, begin + x.size()), of what is stored: begin
@@ -77,6 +79,9 @@ double k_code_scale(const Problem&, const assay_arithmetic&, const OperandReader
                     int32_t kv_head);
 double v_code_scale(const Problem&, const assay_arithmetic&, const OperandReader&, int request, int32_t key,
                     int32_t kv_head);
+// One key without the scale that is applied outside.
+void key_as_multiplied(const Problem&, const assay_arithmetic&, const OperandReader&, int request,
+                       int64_t key, int32_t kv_head, double* k);
 // The smallest factor that weights take before P is rounded, at most 1: V's scales, one for each token, of
 // all keys of the requests of `rows`. Where P is an integer of its tile's largest, relative to the largest
 // factor.

@@ -11,6 +11,7 @@
 #include "reference/bounds/bounds_followed.hpp"
 #include "reference/bounds/bounds_group.hpp"
 #include "reference/bounds/bounds_products.hpp"
+#include "reference/bounds/bounds_shared.hpp"
 #include "reference/bounds/bounds_underflow.hpp"
 
 namespace assay::matrix_bounds {
@@ -102,6 +103,45 @@ void look_at_products(Block& b, const Eigen::ArrayXXd& q, const Matrix& k, int64
     }
   }
 }
+
+// Which keys of the block share products, of fp32 sums.
+class SharedKeys {
+ public:
+  SharedKeys(const Block& b, int64_t dims)
+      : b_(b), places_(SharedProducts::spread(b.keys())), some_(dims), k_(static_cast<size_t>(dims)) {}
+  // Of a tile with `count` keys from `at` on, those that are looked at.
+  void look(const Matrix& k, int64_t at, int64_t count, const std::vector<uint8_t>& wanted) {
+    for (; next_ < places_.size() && b_.begin + places_[next_] < at + count; ++next_) {
+      const int64_t j = b_.begin + places_[next_] - at;
+      if (j < 0 || !wanted[static_cast<size_t>(j)]) continue;
+      const double scale = k_code_scale(b_.p, b_.model.arithmetic(), b_.operands, b_.request,
+                                        static_cast<int32_t>(at + j), b_.kv_head);
+      for (size_t d = 0; d < k_.size(); ++d) k_[d] = k(j, static_cast<Eigen::Index>(d)) / scale;
+      some_.add(k_.data());
+    }
+  }
+  // ProductOrder::together of a row with all its scores.
+  double together(const BlockRow& row, const double* q, const double* x) {
+    if (row.seen < 2) return 1;
+    const auto dims = static_cast<int64_t>(k_.size());
+    const bool some_alone = leaves_out(q, dims);
+    if (!some_alone && of_all_ < 0) of_all_ = some_.common(nullptr);
+    const double common = some_alone ? some_.common(q) : of_all_;
+    const double heavy = heavy_keys_together(dims, q, x, b_.keys(), row.top, [&](int64_t place, double* k) {
+      key_as_multiplied(b_.p, b_.model.arithmetic(), b_.operands, b_.request, b_.begin + place, b_.kv_head,
+                        k);
+    });
+    return std::max(1 + static_cast<double>(row.seen - 1) * common, heavy);
+  }
+
+ private:
+  const Block& b_;
+  std::vector<int64_t> places_;
+  SharedProducts some_;
+  std::vector<double> k_;
+  size_t next_ = 0;
+  double of_all_ = -1;
+};
 
 // Products that the unit may cut, for all rows of the block.
 class CountedCuts {
@@ -268,7 +308,7 @@ void score_block(Block& b) {
     if (b.p.alibi != ASSAY_ALIBI_NONE)
       row.shift = column_shift(b.p, a, row.id, b.operands.alibi_slope(row.head));
     const auto sizes = q.row(i).array().abs();
-    if (a.q_rounding > 0) row.q_repeats = equal_mantissas(q.row(i).data(), b.p.head_dim_qk);
+    if (b.model.rounds_q()) row.q_repeats = equal_mantissas(q.row(i).data(), b.p.head_dim_qk);
     row.query_sum = scale * sizes.sum();
     row.q_max = sizes.maxCoeff();
     row.q_normal = q_normal(b.model, b.p, b.operands, row.id, row.head);
@@ -299,6 +339,8 @@ void score_block(Block& b) {
   }
   std::optional<CountedCuts> counted;
   if (b.model.counts_cuts()) counted.emplace(b, q);
+  std::optional<SharedKeys> shared;
+  if (a.qk.kind == ASSAY_ACC_FMA) shared.emplace(b, b.p.head_dim_qk);
   for (int64_t at = b.begin; at < b.end; at += kTileKeys) {
     const int64_t to = std::min(b.end, at + kTileKeys), count = to - at;
     if (!b.wanted(at, to, wanted)) {
@@ -333,6 +375,7 @@ void score_block(Block& b) {
     if (followed) followed->load(k, at, count, wanted);
     if (counted) counted->count(k, products, norms, at, count, wanted);
     look_at_products(b, by_dimension, k, at, count, at == b.begin ? kLooked : kLookedLater);
+    if (shared) shared->look(k, at, count, wanted);
     for (Eigen::Index i = 0; i < rows; ++i) {
       BlockRow& row = b.rows[i];
       const double* dots = products.row(i).data();
@@ -349,7 +392,11 @@ void score_block(Block& b) {
       row.largest_c2 = std::max(row.largest_c2, row.q_fourth * norms.largest_fourth);
     }
   }
-  for (BlockRow& row : b.rows) row.largest_c2 = row.largest_s * row.largest_s + 2 * row.largest_c2;
+  for (Eigen::Index i = 0; i < rows; ++i) {
+    BlockRow& row = b.rows[static_cast<size_t>(i)];
+    row.largest_c2 = row.largest_s * row.largest_s + 2 * row.largest_c2;
+    if (shared) row.order.together = shared->together(row, q.row(i).data(), b.x.row(i).data());
+  }
 }
 
 }  // namespace assay::matrix_bounds

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "harness/problem/names.hpp"
 #include "reference/bounds/bounds.hpp"
@@ -137,7 +138,7 @@ ErrorModel::ErrorModel(const Problem& p, const assay_arithmetic& a, bool followe
   const int32_t dequant = a.dequant_replayed ? int32_t{ASSAY_FORMAT_NONE} : a.dequant_format;
   const double k_rounding = dequant_roundoff(p.k_format, p.k_scale, dequant, eta);
   k_rounding_ = k_rounding;
-  elementwise_ = elementwise;
+  elementwise_ = elementwise, elementwise_q_ = costs(p.q_scale);
   dot_ = dot_ + k_rounding + dot_ * k_rounding;
   dot_query_ = eta;
   q_normal_ = smallest_normal(a.qk, p.q_format, ASSAY_FORMAT_NONE, p.q_scale);
@@ -373,17 +374,21 @@ RandomTerms ErrorModel::random_terms(const RowShape& row, const ErrorTerms& t) c
     if (follows_qk()) z.dot_systematic = z.dot_variance = 0;
   }
   z.dot_variance += elementwise_ * u * u * third / 2;
+  // One error of all keys, and as large as it may be at random (L22).
+  if (row.shared && a.qk.kind == ASSAY_ACC_FMA)
+    z.dot_systematic = kLambda * std::sqrt(std::exchange(z.dot_variance, 0));
   // a_j <= sqrt(d) r_j <= sqrt(d / 2) C_j: what the products may lose at most.
   const double worst = std::sqrt(0.5 * head_dim_);
   if (!row.generic && !follows_qk()) {
-    z.dot_systematic = gamma_bound(growth_qk_) * worst;
+    z.dot_systematic = gamma_bound(growth_qk_ + elementwise_ * u) * worst;
     z.dot_variance = 0;
   }
   // Roundings of Q are common to all keys, and elements with one mantissa share theirs: of d errors in groups
   // of at most g, the sum of each group is at most sqrt(g) of its scale. K's are those of few codes: not
   // random.
   const double groups = static_cast<double>(row.q_repeats);
-  z.dot_systematic += a.q_rounding * std::min(worst, kLambda * std::sqrt(groups / 6)) + k_rounding_ * worst;
+  z.dot_systematic += (a.q_rounding + elementwise_q_ * u) * std::min(worst, kLambda * std::sqrt(groups / 6)) +
+                      k_rounding_ * worst;
   if (capped_ || alibi_) z.factor = 3 * u;
   z.score_variance = score_ * u * third;
   if (capped_) {

@@ -44,6 +44,7 @@ struct RowShape {
   double slack = 0;       // errors of two scores together, so what two of them may be nearer or farther apart
   bool generic =
       true;  // partial sums of the dot products are no larger than products in generic order make them
+  bool shared = false;    // errors of fp32 dot products are those of many keys at once (bounds_shared.hpp)
   int64_t q_repeats = 1;  // how often the same mantissa is found in Q: equal numbers round alike
 };
 
@@ -244,6 +245,8 @@ class ErrorModel {
            arithmetic_.q_rounding == 0 && arithmetic_.q_rounding_absolute == 0 && k_rounding_ == 0 &&
            elementwise_ == 0;
   }
+  // Whether elements of Q are rounded before they are multiplied, for all keys alike.
+  bool rounds_q() const { return arithmetic_.q_rounding > 0 || elementwise_q_ > 0; }
   // Scores that are sums of products of few-bit codes: equal ones are counted (count_alike()).
   bool coarse_scores() const { return coarse_scores_; }
   // Truncations of a chain whose error is at most `growth` of a sum.
@@ -282,7 +285,8 @@ class ErrorModel {
   double growth_qk_ = 0;
   bool alibi_ = false, capped_ = false, tiles_known_ = false, followed_ = false, coarse_scores_ = false,
        short_v_ = true, scale_in_p_ = false;
-  double k_rounding_ = 0, elementwise_ = 0, folded_codes_ = 0, softcap_ = 0, softmax_scale_ = 0;
+  double k_rounding_ = 0, elementwise_ = 0, elementwise_q_ = 0, folded_codes_ = 0, softcap_ = 0,
+         softmax_scale_ = 0;
   double largest_code_ = 0;  // of a V that takes scales
   PRounding p_rounding_;
   SmallestNormal q_normal_, k_normal_, v_normal_;

@@ -70,7 +70,7 @@ void Values::start_row(Index i) {
   s.slack = row.slack + 2 * model.terms(shape).score_fixed;
   shape.slack = s.slack;
   shape.q_repeats = row.q_repeats;
-  shape.generic = row.order.generic();
+  shape.generic = row.order.generic(), shape.shared = row.order.shared();
   shape.updates = model.updates(shape.span, row.seen, x, b_.keys(), s.slack, b_.p.sinks);
   s.terms = model.terms(shape);
   s.random = model.random_terms(shape, s.terms);
