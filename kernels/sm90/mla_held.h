@@ -14,13 +14,15 @@
 // its softmax.
 //
 // Shared memory: 11 quarters of V (2 columns each, 16 KiB) and 3 columns beyond V (8 KiB) in two rings, and 3
-// columns of Q. The other 6 come to registers through a tile's place in the rings, which warpgroup 0 fills at
-// the beginning of a piece. P of a tile takes the place of its column beyond V, which S alone reads.
+// columns of Q. The other 6 come to registers through three places of quarters, which the ring passes over at
+// the beginning of a piece: the first two tiles are copied beside it, the third waits until Q has been read.
+// P of a tile takes the place of its column beyond V, which S alone reads.
 // Barriers: full for each column beyond V and quarter, so that products begin with what has come; empty for
 // each column (read as P by both) and quarter, free as soon as its warpgroup is done with it; for each column
-// one for its P and one for S dispatched; one for maxima and sums at the end of a piece; a queue of pieces.
-// What is kept per row is read and written by every fourth lane, which also arrives for it, so that racecheck
-// can follow. What each decision cost or brought: VARIANTS.md.
+// one for its P and one for S dispatched; one for Q read; one for maxima and sums at the end of a piece; a
+// queue of pieces. Somebody waits for every phase, and lanes report for themselves what they have read or
+// written of memory that is used again, so that synccheck and racecheck can follow. What each decision cost
+// or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -35,14 +37,15 @@ namespace {
 // 24 + 168 + 2 x 160 = 4 x 128: what the launch takes.
 constexpr int kHeldThreads = 512;
 constexpr int kHeldProducerRegisters = 24, kHeldScoreRegisters = 168, kHeldValueRegisters = 160;
-constexpr int kHeldRows = 64;      // of a block
-constexpr int kHeldColumn = 8192;  // bytes of 64 keys x 64 elements
-constexpr int kHeldColumns = 9;    // of K and Q; the first 8 are V
-constexpr int kHeldQuarters = 4;   // of V, two columns each
-constexpr int kHeldKept = 6;       // columns of Q in registers
-constexpr int kHeldSlots = 11;     // of quarters
-constexpr int kHeldEnds = 3;       // of columns beyond V
-constexpr int kHeldRowLanes = 32;  // of a warpgroup: every fourth
+constexpr int kHeldRows = 64;               // of a block
+constexpr int kHeldColumn = 8192;           // bytes of 64 keys x 64 elements
+constexpr int kHeldColumns = 9;             // of K and Q; the first 8 are V
+constexpr int kHeldQuarters = 4;            // of V, two columns each
+constexpr int kHeldKept = 6;                // columns of Q in registers
+constexpr int kHeldSlots = 11;              // of quarters
+constexpr int kHeldPassed = kHeldKept / 2;  // quarters that Q comes through
+constexpr int kHeldEnds = 3;                // of columns beyond V
+constexpr int kHeldRowLanes = 32;           // of a warpgroup: every fourth
 
 struct alignas(1024) HeldShared {
   unsigned char v[kHeldSlots][2][kHeldColumn];
@@ -53,7 +56,7 @@ struct alignas(1024) HeldShared {
   MlaQueue queue;
   uint64_t v_full[kHeldSlots], v_empty[kHeldSlots];
   uint64_t beyond_full[kHeldEnds], beyond_empty[kHeldEnds], p_full[kHeldEnds], s_sent[kHeldEnds];
-  uint64_t ends_full[2];
+  uint64_t ends_full[2], q_read;
 };
 static_assert(sizeof(HeldShared) <= 232448);
 
@@ -66,28 +69,36 @@ struct HeldRing {
     if (slot >= kCount) slot -= kCount, parity ^= 1;
   }
 };
+// Of quarters: the ring, and a bit for each slot that was passed over an odd number of times: its barriers
+// are a phase behind.
+struct HeldQuarters : HeldRing<kHeldSlots> {
+  uint32_t passed = 0;
+  __device__ int phase() const { return (parity ^ passed >> slot) & 1; }
+  __device__ void pass(int n) { SM90_UNROLL for (int i = 0; i < n; ++i) passed ^= 1u << slot, step(1); }
+};
 
 // ---- copies
 template <bool kBulk>
 __device__ inline void held_produce(const MlaCall& p, const CUtensorMap& map, HeldShared& sh) {
   const int lane = threadIdx.x % 32;
-  HeldRing<kHeldSlots> at;
+  HeldQuarters at;
   HeldRing<kHeldEnds> end;
   auto wait_beyond = [&] { barrier_wait_asleep(shared_address(&sh.beyond_empty[end.slot]), end.parity ^ 1); };
-  auto wait_quarter = [&] { barrier_wait_asleep(shared_address(&sh.v_empty[at.slot]), at.parity ^ 1); };
+  auto wait_quarter = [&] { barrier_wait_asleep(shared_address(&sh.v_empty[at.slot]), at.phase() ^ 1); };
   // All of a tile, key by key.
   auto copy_rows = [&](const MlaRows& rows) {
     wait_beyond();
-    HeldRing<kHeldSlots> next = at;
-    SM90_LOOP for (int i = 0; i < kHeldQuarters; ++i, at.step(1)) wait_quarter();
+    HeldQuarters next = at;
+    uint32_t to[kHeldQuarters];
+    SM90_UNROLL for (int i = 0; i < kHeldQuarters; ++i, at.step(1)) {
+      wait_quarter();
+      to[i] = shared_address(sh.v[at.slot]);
+    }
     rows.each(p, [&](int r, const uint8_t* from, bool there) {
       const uint32_t place = r * 128 + ((lane % 8 ^ r % 8) << 4);
+      SM90_UNROLL for (int c = 0; c < kHeldColumns - 1; ++c)
+          copy16_or_zero(to[c / 2] + c % 2 * kHeldColumn + place, from + c * 128, there);
       copy16_or_zero(shared_address(sh.beyond[end.slot]) + place, from + (kHeldColumns - 1) * 128, there);
-      HeldRing<kHeldSlots> to = next;
-      SM90_LOOP for (int i = 0; i < kHeldQuarters; ++i, to.step(1)) {
-        SM90_UNROLL for (int c = 0; c < 2; ++c)
-            copy16_or_zero(shared_address(sh.v[to.slot][c]) + place, from + (2 * i + c) * 128, there);
-      }
     });
     arrive_when_copied(shared_address(&sh.beyond_full[end.slot]));
     end.step(1);
@@ -99,8 +110,10 @@ __device__ inline void held_produce(const MlaCall& p, const CUtensorMap& map, He
     const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     const int64_t table = mla_table(p, w);
-    at.step(kHeldQuarters), end.step(1);  // where the rows of Q come through
+    at.pass(kHeldPassed);  // where the rows of Q come through: the third tile is the next one there
+    auto wait_read = [&] { barrier_wait_asleep(shared_address(&sh.q_read), taken & 1); };
     SM90_LOOP for (int tile = w.tile; tile < w.stop; ++tile) {
+      if (tile == w.tile + 2) wait_read();
       const int key = tile * kMlaKeys;
       if (kBulk && key >= w.begin && key + kMlaKeys <= w.end) {
         // Rows of other items read the same keys.
@@ -132,8 +145,8 @@ __device__ inline void held_produce(const MlaCall& p, const CUtensorMap& map, He
         copy_rows(rows);
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    if (w.stop <= w.tile + 2) wait_read();
+    sh.queue.release(taken);
   }
 }
 
@@ -145,19 +158,16 @@ __device__ inline bool held_copied(const MlaPiece& w, int key) {
 
 // ---- scores: warpgroup 0
 // Rows of Q from `first` on (`all`: of the request) to sh.q and registers, as A operands of 16 columns: by
-// way of the next places in the rings, which then pass on as those of a tile do.
+// way of the next places of quarters, which are passed over.
 __device__ inline void held_queries(const MlaCall& p, const MlaPiece& w, int first, int all, HeldShared& sh,
-                                    HeldRing<kHeldSlots>& at, HeldRing<kHeldEnds>& end,
-                                    uint32_t (&q)[16 * kHeldKept]) {
+                                    HeldQuarters& at, uint32_t (&q)[16 * kHeldKept]) {
   const int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32;
-  HeldRing<kHeldSlots> through[kHeldQuarters] = {at, at, at, at};
-  SM90_UNROLL for (int i = 1; i < kHeldQuarters; ++i) through[i].step(i);
-  auto freed = [&](int i) {
-    barrier_wait(shared_address(&sh.v_empty[through[i].slot]), through[i].parity ^ 1);
-  };
-  auto column = [&](int c) { return shared_address(sh.v[through[c / 2].slot][c % 2]); };
-  barrier_wait(shared_address(&sh.beyond_empty[end.slot]), end.parity ^ 1);
-  SM90_UNROLL for (int i = 0; i < kHeldKept / 2; ++i) freed(i);
+  uint32_t column[kHeldKept];
+  SM90_UNROLL for (int i = 0; i < kHeldPassed; ++i) {
+    barrier_wait(shared_address(&sh.v_empty[at.slot]), at.phase() ^ 1);
+    column[2 * i] = shared_address(sh.v[at.slot][0]), column[2 * i + 1] = shared_address(sh.v[at.slot][1]);
+    at.pass(1);
+  }
   SM90_LOOP for (int i = 0; i < 4; ++i) {
     const int r = 16 * i + thread / 8;
     // Behind the last: that one, for nobody.
@@ -166,7 +176,7 @@ __device__ inline void held_queries(const MlaCall& p, const MlaPiece& w, int fir
         p.q + (w.first_row + token) * p.q_row + (number - token * p.heads) * p.q_head + thread % 8 * 8;
     const uint32_t place = r * 128 + ((thread % 8 ^ r % 8) << 4);
     SM90_UNROLL for (int c = 0; c < kHeldColumns; ++c)
-        copy16((c < kHeldKept ? column(c) : shared_address(sh.q[c - kHeldKept])) + place, from + 64 * c);
+        copy16((c < kHeldKept ? column[c] : shared_address(sh.q[c - kHeldKept])) + place, from + 64 * c);
   }
   commit_copies();
   wait_copies<0>();
@@ -176,26 +186,11 @@ __device__ inline void held_queries(const MlaCall& p, const MlaPiece& w, int fir
   const uint32_t line = (16 * warp + lane % 16) * 128 + ((lane / 16 ^ lane % 8) << 4);
   SM90_UNROLL for (int c = 0; c < kHeldKept; ++c) SM90_UNROLL for (int j = 0; j < 4; ++j) {
     uint32_t x[4];
-    load_matrix(x, column(c) + (line ^ 2 * j << 4));
+    load_matrix(x, column[c] + (line ^ 2 * j << 4));
     SM90_UNROLL for (int k = 0; k < 4; ++k) q[16 * c + 4 * j + k] = x[k];
   }
   fence_async();
-  named_sync(1, 128);  // an arrival of one lane for its warp says too little for racecheck
-  SM90_UNROLL for (int i = kHeldKept / 2; i < kHeldQuarters; ++i) freed(i);
-  // A phase of every barrier, as of a tile; those that free the places come last, behind all of the others.
-  if (warp == 0) {
-    barrier_arrive(shared_address(&sh.beyond_full[end.slot]));
-    SM90_UNROLL for (int i = 0; i < kHeldQuarters; ++i)
-        barrier_arrive(shared_address(&sh.v_full[through[i].slot]));
-  }
-  if (lane % 4 == 0) barrier_arrive(shared_address(&sh.p_full[end.slot]));
-  if (lane == 0) barrier_arrive(shared_address(&sh.s_sent[end.slot]));
-  __syncwarp();  // and no lane of this warp waits any more for phases that they may end
-  if (lane % 2 == 0) barrier_arrive(shared_address(&sh.beyond_empty[end.slot]));
-  SM90_UNROLL for (int i = 0; i < kHeldQuarters; ++i) {
-    if (lane == 0) barrier_arrive(shared_address(&sh.v_empty[through[i].slot]));
-  }
-  at.step(kHeldQuarters), end.step(1);
+  barrier_arrive(shared_address(&sh.q_read));
 }
 
 template <bool kBulk, bool kHalf>
@@ -208,14 +203,14 @@ __device__ inline void held_scores(const MlaCall& p, HeldShared& sh, int blocks)
   // Chunk j + lane / 16 of a row of P lies at that ^ (row % 8); j is even.
   const uint32_t line = (16 * warp + lane % 16) * 128 + ((lane / 16 ^ lane % 8) << 4);
   uint32_t q[16 * kHeldKept];
-  HeldRing<kHeldSlots> at;
+  HeldQuarters at;
   HeldRing<kHeldEnds> end;
   for (int taken = 0;; ++taken) {
     barrier_wait(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
     const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     const int first = w.row + rank * kHeldRows, all = w.rows * p.heads;  // rows of the request
-    held_queries(p, w, first, all, sh, at, end, q);
+    held_queries(p, w, first, all, sh, at, q);
     pin(q);
     float s[32], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
     SM90_LOOP for (int tile = w.tile; tile < w.stop; ++tile, end.step(1)) {
@@ -237,7 +232,7 @@ __device__ inline void held_scores(const MlaCall& p, HeldShared& sh, int blocks)
           Mma<kHalf, 64>::next(s, q_at, k_at);
       }
       SM90_UNROLL for (int i = 0; i < kHeldQuarters; ++i) {
-        barrier_wait(shared_address(&sh.v_full[at.slot]), at.parity);
+        barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
         if (copied) fence_async();
         const uint32_t k_at = operand(shared_address(sh.v[at.slot]), 16);
         SM90_UNROLL for (int c = 2 * i; c < 2 * i + 2; ++c) SM90_UNROLL for (int j = 0; j < 4; ++j) {
@@ -300,8 +295,7 @@ __device__ inline void held_scores(const MlaCall& p, HeldShared& sh, int blocks)
       if (lane % 4 == 0) sh.ends[taken & 1][row + 8 * r] = make_float2(top[r], l);
     }
     if (lane % 4 == 0) barrier_arrive(shared_address(&sh.ends_full[taken & 1]));
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
   }
 }
 
@@ -312,16 +306,16 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
   const int rank = static_cast<int>(blockIdx.x % blocks);
   const int row = 16 * warp + lane / 4;  // of the block, and + 8
   float o[2][64];                        // columns 128 h and on of the half
-  HeldRing<kHeldSlots> at;
+  HeldQuarters tile_at;
   HeldRing<kHeldEnds> end;
-  at.step(2 * half);
   for (int taken = 0;; ++taken) {
     barrier_wait(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
     const MlaPiece& w = sh.queue.piece[taken & 1];
     if (!w.valid) break;
     SM90_UNROLL for (int h = 0; h < 2; ++h) SM90_UNROLL for (int i = 0; i < 64; ++i) o[h][i] = 0;
-    at.step(kHeldQuarters), end.step(1);  // where the rows of Q come through
-    SM90_LOOP for (int tile = w.tile; tile < w.stop; ++tile, at.step(kHeldQuarters - 1), end.step(1)) {
+    tile_at.pass(kHeldPassed);                                       // where the rows of Q come through
+    barrier_wait(shared_address(&sh.s_sent[end.slot]), end.parity);  // of the first tile
+    SM90_LOOP for (int tile = w.tile; tile < w.stop; ++tile, tile_at.step(kHeldQuarters), end.step(1)) {
       barrier_wait(shared_address(&sh.p_full[end.slot]), end.parity);
       float fade[2];
       SM90_UNROLL for (int r = 0; r < 2; ++r) {
@@ -340,11 +334,13 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
         after.step(1);
         barrier_wait(shared_address(&sh.s_sent[after.slot]), after.parity);
       }
-      const HeldRing<kHeldSlots> before = at;
-      barrier_wait(shared_address(&sh.v_full[at.slot]), at.parity);
+      HeldQuarters at = tile_at;
+      at.step(2 * half);
+      const int before = at.slot;
+      barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
       const uint32_t lower = operand(shared_address(sh.v[at.slot]), kHeldColumn);
       at.step(1);
-      barrier_wait(shared_address(&sh.v_full[at.slot]), at.parity);
+      barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
       const uint32_t upper = operand(shared_address(sh.v[at.slot]), kHeldColumn);
       if (held_copied<kBulk>(w, tile * kMlaKeys)) fence_async();
       const uint32_t weights = operand(shared_address(sh.beyond[end.slot]), 16);
@@ -357,7 +353,7 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
           Mma<kHalf, 128>::values(o[1], weights + (i * 32 >> 4), upper + (i * 2048 >> 4));
       mma_commit();
       mma_wait<1>();
-      if (lane == 0) barrier_arrive(shared_address(&sh.v_empty[before.slot]));
+      if (lane == 0) barrier_arrive(shared_address(&sh.v_empty[before]));
       mma_wait<0>();
       pin(o[0]), pin(o[1]);
       if (lane == 0) barrier_arrive(shared_address(&sh.v_empty[at.slot]));
@@ -402,8 +398,7 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
         }
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
   }
 }
 
@@ -426,6 +421,7 @@ __global__ void __launch_bounds__(kHeldThreads, 1)
       barrier_init(shared_address(&sh.s_sent[i]), 4);
     }
     for (int b = 0; b < 2; ++b) barrier_init(shared_address(&sh.ends_full[b]), kHeldRowLanes);
+    barrier_init(shared_address(&sh.q_read), 128);
     barrier_init_fence();
   }
   __syncthreads();

@@ -174,14 +174,16 @@ __device__ inline void mla_plan_merges(const MlaCall& p, int item_rows, int work
   }
 }
 
-// Hands pieces from the warp that plans to the others, two in flight; the last one is not valid.
+// Hands pieces from the warp that plans to the others, two in flight; the last one is not valid. Each lane
+// that has read one says so for itself: racecheck does not follow one that speaks for its warp.
 struct MlaQueue {
   MlaPiece piece[2];
   uint64_t full[2], empty[2];
-  __device__ void init(int readers) {
+  __device__ void init(int warps) {  // that read
     for (int i = 0; i < 2; ++i)
-      barrier_init(shared_address(&full[i]), 1), barrier_init(shared_address(&empty[i]), readers);
+      barrier_init(shared_address(&full[i]), 1), barrier_init(shared_address(&empty[i]), 32 * warps);
   }
+  __device__ void release(int n) { barrier_arrive(shared_address(&empty[n & 1])); }
   // Number n, by the warp that plans; false where there is none.
   __device__ bool put(MlaPieces& pieces, int n) {
     barrier_wait_asleep(shared_address(&empty[n & 1]), ~(n >> 1) & 1);

@@ -126,8 +126,7 @@ __device__ inline void turned_produce(const MlaCall& p, const CUtensorMap& map, 
       }
       if (lane == 0) barrier_arrive(turned_asked(sh, number));
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
   }
 }
 
@@ -365,8 +364,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
         }
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
   }
 }
 

@@ -134,15 +134,13 @@ __device__ inline void widen_rows(unsigned char* at) {
 // By warp `unit` of those that widen.
 template <bool kHalf>
 __device__ inline void widened_widen(MlaShared& sh, int unit) {
-  const int lane = threadIdx.x % 32;
   int done = 0;  // tiles
   for (int taken = 0;; ++taken) {
     barrier_wait_asleep(shared_address(&sh.queue.full[taken & 1]), taken >> 1 & 1);
     const MlaPiece& w = sh.queue.piece[taken & 1];
     const bool valid = w.valid;
     const int stop = done + w.stop - w.tile;
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
     if (!valid) break;
     for (; done < stop; ++done, unit -= kMlaParts * kUnits) {
       SM90_LOOP for (; unit < kMlaParts * kUnits; unit += kWideners) {

@@ -275,8 +275,7 @@ __device__ inline void mla_consume(const MlaCall& p, MlaShared& sh, int group, i
         }
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared_address(&sh.queue.empty[taken & 1]));
+    sh.queue.release(taken);
   }
 }
 
