@@ -9,6 +9,7 @@
 #include "harness/check/declarations/redeclared.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/judge_impl.hpp"
+#include "harness/check/session/before_plan.hpp"
 #include "harness/check/session/lse_optional.hpp"
 #include "harness/check/session/opposite.hpp"
 #include "harness/check/session/races.hpp"
@@ -99,9 +100,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   expected->prepare(said.arithmetic);
 
   repoison(inputs, Poison::kNaN);
-  session = std::make_unique<Session>(backend, kernel, inputs);
-  lent.lend("its tensors", session->device_case().tensors(), sizeof(assay_tensors));
-  if (const CallResult r = session->plan(); r.refused())
+  if (const CallResult r = plan_over_other_contents(backend, kernel); r.refused())
     return settle(Outcome::kUnsupported, "", r.error);
   else if (!r.ok())
     return settle(Outcome::kCrashed, "call", "plan: " + r.error);
@@ -153,8 +152,12 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   const bool repeats = looks[1].differs_in_bits.empty();
   const bool depends = !looks[2].differs.empty() || !looks[3].differs.empty();
   const std::string slots = "what slots of new keys held before the step: they are read, or left, unwritten";
+  const bool of_plan = first.wrong && right_by_plan(backend, kernel);
+  if (of_plan)
+    first.wrong.reason +=
+        fmt::format("; right where the plan was made over what the run finds: {}", kKeptFromPlan);
   if (!first.finite) {
-    if (looks[2].finite)
+    if (looks[2].finite && !of_plan)
       first.wrong.reason +=
           rests_on_new_slots(first)
               ? "; it comes from " + slots
@@ -164,7 +167,7 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   describe();
   verdict.repeats = repeats;
   if (first.wrong) {
-    if (repeats && depends && first.wrong.check != "untouched")
+    if (repeats && depends && !of_plan && first.wrong.check != "untouched")
       first.wrong.reason += rests_on_new_slots(first)
                                 ? "; it changes with " + slots
                                 : "; it changes with the contents of unused memory" + unused_memory(first);
@@ -213,6 +216,28 @@ Verdict Judge::Impl::judge(const Backend& backend, const assay_kernel& kernel, c
   if (first.distrust)
     return settle(Outcome::kUntrusted, std::move(first.distrust.check), std::move(first.distrust.reason));
   return settle(Outcome::kPassed, "", "");
+}
+
+CallResult Judge::Impl::plan_over_other_contents(const Backend& backend, const assay_kernel& kernel) {
+  std::optional<OtherContents> others;
+  if (kernel.plan != nullptr) others.emplace(inputs);
+  session = std::make_unique<Session>(backend, kernel, inputs);
+  lent.lend("its tensors", session->device_case().tensors(), sizeof(assay_tensors));
+  CallResult planned = session->plan();
+  if (others) {
+    others->put_back();
+    upload_values();
+  }
+  return planned;
+}
+
+bool Judge::Impl::right_by_plan(const Backend& backend, const assay_kernel& kernel) {
+  if (kernel.plan == nullptr) return false;
+  Session again(backend, kernel, inputs);
+  if (!again.plan().ok() || !again.run().ok()) return false;
+  RunOutputs out(inputs, again.outputs());
+  expected->ask(out);
+  return out.unwritten().empty() && !objection_of(out, *expected);
 }
 
 // One more run, with numbers in the slots of new keys alone.

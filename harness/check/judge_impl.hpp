@@ -57,6 +57,11 @@ struct Judge::Impl {
   // RunOutputs; given, a kernel that promises equal bits needs none either.
   Look look(Snapshot left, const RunRecord* first, const RunRecord* before) const;
   Verdict judge(const Backend&, const assay_kernel&, const assay_device&);
+  // Begins the session of a kernel. Its plan is made over other contents than its runs find
+  // (before_plan.hpp).
+  CallResult plan_over_other_contents(const Backend&, const assay_kernel&);
+  // Whether what a run gives is right where the plan was made over the same contents.
+  bool right_by_plan(const Backend&, const assay_kernel&);
   bool rests_on_new_slots(const Look& first);
   // Which unused memory the results follow: ": k block 3 ...". Empty where no single operand shows it.
   std::string unused_memory(const Look& first);

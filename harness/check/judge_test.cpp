@@ -80,6 +80,8 @@ TEST_P(Misbehaviour, IsNamed) {
   wrong("writeinput", StartsWith("changed its inputs: k (first at byte "));
   wrong("flaky",
         StartsWith("promises repeatable results, but a second run differs: LSE at request 0 row 0 head 0"));
+  wrong("planned", AllOf(StartsWith("O wrong in "),
+                         HasSubstr("; right where the plan was made over what the run finds")));
   wrong("droppage", AllOf(StartsWith("O wrong in "), HasSubstr("LSE wrong in ")));
   wrong("lse2",
         MatchesRegex(

@@ -176,6 +176,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"output.nan", "NaN or infinity stands in place of results"},
     {"output.row_dropped", "whole rows are not computed"},
     {"state.previous_call", "the result depends on an earlier call"},
+    {"state.plan", "what operands held when the plan was made is used by the runs"},
     {"batch.dependent", "the result of a request depends on the batch it is in"},
     {"memory.unused_slot", "memory that no key occupies is read"},
     {"memory.out_of_range", "memory outside the operands is read"},

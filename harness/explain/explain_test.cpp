@@ -81,6 +81,7 @@ TEST(Explain, KernelsThatDeclareNothing) {
       {"paged_spill_fake", "memory.guard_written",
        "paged h=4/2 d=32 page=16 strides=out batch=2q1s70_1q5s40 seed=1"},
       {"paged_writeinput_fake", "memory.input_written", ""},
+      {"paged_planned_fake", "state.plan", ""},
       {"paged_flaky_fake", "race.unstable", ""},
       {"paged_silent_fake", "output.row_dropped", ""},
   };

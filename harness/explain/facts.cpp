@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/check/session/before_plan.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/input/poison.hpp"
@@ -288,6 +289,8 @@ void add_facts(const Evidence& e, Explanation& x) {
   facts.scratch(u);
   facts.earlier_call();
   facts.unused_memory(u);
+  if (e.verdict.reason.find(kKeptFromPlan) != std::string::npos && x.bad_cells == 0)
+    facts.cause("state.plan", "right where the plan was made over what the run finds", true);
   if (e.verdict.reason.find("relation") != std::string::npos && x.bad_cells == 0)
     facts.cause("batch.dependent",
                 "right by itself, but a relation between cases does not hold: " + e.verdict.reason, true);

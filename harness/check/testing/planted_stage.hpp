@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/device/backend.hpp"
+#include "harness/problem/names.hpp"
 
 namespace assay::testkit {
 
@@ -98,12 +99,12 @@ assay_tensor list_of(const Element* data, int64_t count) {
   return t;
 }
 
-// A copy of a dense list as it stands at the moment, which lives as long as the process; strides are kept.
+// A copy of an operand as it stands at the moment, which lives as long as the process; strides are kept.
 inline assay_tensor frozen(const assay_tensor& list) {
   static std::list<std::vector<char>> copies;
   int64_t last = 0;
   for (int axis = 0; axis < list.rank; ++axis) last += (list.shape[axis] - 1) * list.stride[axis];
-  const int64_t bytes = (last + 1) * (list.format == ASSAY_INT64 ? 8 : list.format == ASSAY_UINT8 ? 1 : 4);
+  const int64_t bytes = (last + 1) * format_bytes(list.format);
   const auto* data = static_cast<const char*>(list.data);
   assay_tensor copy = list;
   copy.data = copies.emplace_back(data, data + bytes).data();

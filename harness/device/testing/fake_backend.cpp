@@ -29,6 +29,7 @@
 struct assay_plan {
   int served = 0;                // runs
   std::vector<int32_t> lengths;  // cu_q and kv_len as refresh() found them
+  std::vector<std::byte> q;      // as plan() found it
 };
 
 namespace {
@@ -80,6 +81,9 @@ int run(Behaviour behaviour, const assay_problem& p, const assay_tensors& given,
       break;
     case Behaviour::kStale:
       ts = with_lengths(p, ts, plan->lengths.data());
+      break;
+    case Behaviour::kPlanned:
+      ts.q.data = plan->q.data();
       break;
     case Behaviour::kNan:
       fill(ts.o, nan), fill(ts.lse, nan);
@@ -279,11 +283,16 @@ int supports_door(const assay_kernel* self, const assay_problem* p, const assay_
   }
   return supports(behaviour_of(self), *p, why, size);
 }
-int plan_door(const assay_kernel* self, const assay_problem*, const assay_tensors*, assay_plan** plan,
+int plan_door(const assay_kernel* self, const assay_problem*, const assay_tensors* t, assay_plan** plan,
               char* error, size_t size) {
   if (behaviour_of(self) == Behaviour::kRefusePlan)
     return fail_text(error, size, "required a plan, supported none, missing plans"), ASSAY_UNSUPPORTED;
-  return *plan = new assay_plan, ASSAY_OK;
+  *plan = new assay_plan;
+  if (behaviour_of(self) == Behaviour::kPlanned) {
+    const auto* const q = static_cast<const std::byte*>(t->q.data);
+    (*plan)->q.assign(q, reinterpret_cast<const std::byte*>(end_of(t->q, bytes_of(t->q.format))));
+  }
+  return ASSAY_OK;
 }
 void free_plan_door(const assay_kernel*, assay_plan* plan) { delete plan; }
 int refresh_door(const assay_kernel* self, const assay_problem* p, const assay_tensors* t, assay_plan* plan,
@@ -340,6 +349,7 @@ struct Registry {
         k.refresh = refresh_door;
         [[fallthrough]];
       case Behaviour::kRefusePlan:
+      case Behaviour::kPlanned:
       case Behaviour::kRefuseLater:
         k.plan = plan_door, k.free_plan = free_plan_door;
         break;

@@ -53,6 +53,7 @@ enum class Behaviour {
   kGreedy,        // wants more zeroed bytes than workspace
   kRefreshed,     // lengths come from what refresh() put into the workspace
   kStale,         // the same, kept in the plan and from the first refresh only
+  kPlanned,       // right for what Q held when the plan was made
   kSpill,         // right, and one element of the spare head behind the first row of a strided O
   kNoLse,         // O alone
   kHeadsFirst,    // LSE as dense [heads, rows], whatever its strides
@@ -141,6 +142,7 @@ inline Entry kBehaviours[] = {
     {Behaviour::kElements32, "elements32", "offsets in 31 bits of elements"},
     {Behaviour::kBytes32, "bytes32", "offsets in 32 bits of bytes"},
     {Behaviour::kCopiesNan, "copiesnan", "copies an unused slot to O"},
+    {Behaviour::kPlanned, "planned", "Q as the plan found it"},
     {Behaviour::kSpill, "spill", "writes between the rows of a strided O"},
     // Contracts: said, kept silent, and lies. What a behaviour without a contract does is above.
     {Behaviour::kLeak, "leaksaid", "multiplies P = 0 with unused slots, and says so",
