@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const char* const kPaged = "paged h=4/2 d=32 page=8 sinks=on batch=1q3s40_1q2s30";
+const char* const kSinksPaged = "paged h=4/2 d=32 page=8 sinks=on batch=1q3s40_1q2s30";
 
 struct KeptCase {
   const char* line;
@@ -48,11 +48,11 @@ Verdict judge_keeper(const KeptCase& c, bool at_plan) {
 
 TEST(BeforePlan, WhatAPlanReadOfAnOperandIsNotThereForTheRun) {
   for (const KeptCase& c :
-       {KeptCase{kPaged, &assay_tensors::q},
-        {kPaged, &assay_tensors::k},
-        {kPaged, &assay_tensors::v},
-        {kPaged, &assay_tensors::sinks},
-        {kPaged, &assay_tensors::block_table},
+       {KeptCase{kSinksPaged, &assay_tensors::q},
+        {kSinksPaged, &assay_tensors::k},
+        {kSinksPaged, &assay_tensors::v},
+        {kSinksPaged, &assay_tensors::sinks},
+        {kSinksPaged, &assay_tensors::block_table},
         {"paged h=4/2 d=32 page=8 table=csr batch=1q3s40_1q2s30", &assay_tensors::indices},
         {"paged h=4/2 d=32 page=8 alibi=linear batch=1q3s40_1q2s30", &assay_tensors::alibi_slopes},
         {"paged h=4/2 d=32 page=8 kv=fp8_e4m3:head batch=1q3s40_1q2s30", &assay_tensors::k_scale},
@@ -67,7 +67,7 @@ TEST(BeforePlan, WhatAPlanReadOfAnOperandIsNotThereForTheRun) {
 // Every byte of every operand, poison and all.
 TEST(BeforePlan, AllIsPutBack) {
   for (const char* line :
-       {kPaged, "paged h=4/1 layout=mla d=576/512 batch=1q3s40_1q2s30",
+       {kSinksPaged, "paged h=4/1 layout=mla d=576/512 batch=1q3s40_1q2s30",
         "step h=2/1 d=32 kv=int8:token_head batch=2q9s40", "merge_states h=2 d=32 states=3 batch=1q9s40"}) {
     SCOPED_TRACE(line);
     Inputs inputs = build_inputs(make_problem(parse_scenario(line)));
