@@ -2,16 +2,18 @@
 // Paged decode attention of one request, or of several short ones, which mostly waits for steps that follow
 // each other: the products of decode_kernel.h, found and merged in as few of those as possible. A cluster of
 // blocks has a KV head of a request, and of its tiles every warp takes every so-manieth, so which page
-// numbers a warp needs does not depend on the length of the request: Q (of several requests: once it is known
-// where their rows begin), the length and the first page numbers are asked for at once, the first tiles as
-// soon as these have come. What its warps have of the head a block adds up in its own shared memory and sends
-// to the blocks of the cluster, each of which finishes some of the elements. No memory outside the blocks is
-// used, nothing is kept between launches, nobody polls.
+// numbers a warp needs does not depend on the length of the request: the length, the first page numbers and Q
+// (of several requests: once it is known where their rows begin) are asked for at once, the first tiles as
+// soon as length and pages have come. Q is copied to shared memory, by all warps together: a register that
+// waits for memory is waited for with the others, and the first tiles would wait for Q. What its warps have
+// of the head a block adds up in its own shared memory and sends to the blocks of the cluster, each of which
+// finishes some of the elements. No memory outside the blocks is used, nothing is kept between launches,
+// nobody polls.
 //
 // Barriers: that of the cluster, arrived at when a block starts and waited for before it sends (all blocks
-// run by then, their mbarrier is initialised); __syncthreads between the slots of the warps and their sum;
-// the mbarrier `arrived`, one phase, which counts the bytes that blocks send. What each decision brought:
-// VARIANTS.md.
+// run by then, their mbarrier is initialised); __syncthreads when Q has come, and between the slots of the
+// warps and their sum; the mbarrier `arrived`, one phase, which counts the bytes that blocks send. What each
+// decision brought: VARIANTS.md.
 #pragma once
 
 #include "kernels/sm90/decode_products.h"
@@ -23,8 +25,9 @@ namespace {
 
 // An instance: bf16, K and V of that or e4m3, in rows. A warp's slot lies in its ring, so there is room for
 // more warps than where a warp may have parts of two segments.
-// Shared memory: rings, then what is sent. A quarter of a column (32 elements) is a unit; unit u is finished
-// by block u modulo the cluster, which has a place for each of its units and each block of the cluster.
+// Shared memory: rings, then what is sent, sums and maxima, Q. A quarter of a column (32 elements) is a unit;
+// unit u is finished by block u modulo the cluster, which has a place for each of its units and each block of
+// the cluster.
 template <DecodeCodes kCodes>
 struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
   using Base = DecodeInstance<false, kCodes, false, 1>;
@@ -33,7 +36,9 @@ struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
   static constexpr int kPlaces = 32 + kMostCluster, kPlace = 128;  // bytes
   static constexpr int kSent = kWarps * kRing, kSentMl = kSent + kPlaces * kPlace;
   static constexpr int kSlotMl = kSentMl + kPlaces * 8;
-  static constexpr int kArrived = kSlotMl + kWarps * Base::kColumns * 8;
+  static constexpr int kQueryWords = 16;  // of a lane
+  static constexpr int kQuery = kSlotMl + kWarps * Base::kColumns * 8;
+  static constexpr int kArrived = kQuery + kQueryWords * 128;
   static constexpr int kShared = kArrived + 8;
   static_assert(!Base::kKeyScales && Base::kSlot <= kRing && kShared <= 232448);
 };
@@ -70,7 +75,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   // are not used.
   Request of;
   of.first_row = kSeveral ? __ldg(p.cu_q + request * p.cu_q_stride) : 0;
-  of.rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - of.first_row;
+  const int end_row = __ldg(p.cu_q + (request + 1) * p.cu_q_stride);
   of.keys = __ldg(p.kv_len + request * p.kv_len_stride);
   const int64_t start = p.indptr != nullptr ? __ldg(p.indptr + request * p.indptr_stride) * p.table_stride
                                             : request * p.table_row;
@@ -78,67 +83,88 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
     return p.page_shift >= 0 ? tile * kDecodeTile >> p.page_shift
                              : static_cast<int>(__umulhi(tile, p.page_magic));
   };
-  auto page_number = [&](int tile) {
+  // Where none is wanted, some number that may be read: behind a branch all would be asked for later.
+  auto page_number = [&](int tile, bool wanted) {
     const int page = page_of(tile);
-    return page < p.table_width ? __ldg(p.table + start + page * p.table_stride) : 0;
+    return __ldg(wanted && page < p.table_width ? p.table + start + page * p.table_stride : p.kv_len);
   };
   constexpr int kGuessed = 4;
   const bool guess = p.all_keys && p.indptr == nullptr;
-  int pages =
-      guess && lane < kGuessed ? page_number(worker + lane * workers) : 0;  // of the lane's tile of 32
-  Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
-  // Of one request as many rows as it may have: nothing is waited for.
-  if (const int rows = kSeveral ? of.rows : p.most_rows; rows > 0)
-    products.fetch_queries(of.first_row, head, rows * p.group);
+  int pages = page_number(worker + lane * workers, guess && lane < kGuessed);  // of the lane's tile of 32
   // While these are on their way.
   if (thread == 0) {
     barrier_init(arrived, 1);
     barrier_init_fence();
   }
   cluster_arrive();
-
-  of.begin = 0, of.end = of.rows > 0 ? of.keys : 0;
-  if (!p.all_keys && of.rows > 0) {
-    of.begin = visible(p, of.rows, of.keys, 0).begin;
-    of.end = visible(p, of.rows, of.keys, of.rows - 1).end;
+  of.rows = end_row - of.first_row;
+  // Of one request as many rows as it may have: nothing is waited for.
+  Products<I> products{p, lane, memory + warp * I::kRing, ring, nullptr};
+  if (const int rows = kSeveral ? of.rows : p.most_rows; rows > 0) {
+    const uint32_t* const from = products.query_row(0, of.first_row, head, rows * p.group);
+    SM90_UNROLL for (int j = 0; j < I::kQueryWords / kWarps; ++j) {
+      const int i = warp + j * kWarps;
+      copy4(shared_address(memory) + I::kQuery + i * 128 + lane * 4, from + products.query_word(i));
+    }
   }
-  const int first_tile = of.first_tile(), tiles = of.tiles();
-  const int count = static_cast<int>(__umulhi(max(0, tiles - worker + workers - 1), p.worker_magic));
-  if (lane < count && !(guess && lane < kGuessed)) pages = page_number(first_tile + worker + lane * workers);
+  commit_copies();
 
   constexpr int kChunks = I::kRow / 16, kRows = 32 / kChunks;  // 16-byte chunks of a key; keys of one copy
   const int row = lane / kChunks, chunk = lane % kChunks;
   const uint8_t* const k_base = p.k + head * p.k_head + chunk * 16 + row * p.k_slot;
   const uint8_t* const v_base = p.v + head * p.v_head + chunk * 16 + row * p.v_slot;
   const uint32_t to = ring + chunk / 8 * 2048 + row * 128 + ((lane % 8 ^ row) << 4);
+  int own = worker;  // the warp's first tile, once it is known where the keys begin that a row sees
   auto ask = [&](int n, int stage) {
-    const int tile = first_tile + worker + n * workers;
+    const int tile = own + n * workers;
     const int slot = tile * kDecodeTile - page_of(tile) * p.page;
     const int64_t block = __shfl_sync(~0u, pages, n & 31);
     const uint8_t* k = k_base + block * p.k_block + slot * p.k_slot;
     const uint8_t* v = v_base + block * p.v_block + slot * p.v_slot;
     const int k_step = kRows * p.k_slot, v_step = kRows * p.v_slot;
-    const uint32_t first = to + stage * I::kStage;
+    const uint32_t at = to + stage * I::kStage;
     SM90_UNROLL for (int i = 0; i < kDecodeTile; i += kRows, k += k_step, v += v_step) {
-      const uint32_t x = (first ^ i % 8 << 4) + i * 128;
+      const uint32_t x = (at ^ i % 8 << 4) + i * 128;
       copy16(x, k);
       copy16(x + I::kTile, v);
     }
   };
 
+  of.begin = 0, of.end = of.rows > 0 ? of.keys : 0;
+  if (!p.all_keys && of.rows > 0) {
+    of.begin = visible(p, of.rows, of.keys, 0).begin;
+    of.end = visible(p, of.rows, of.keys, of.rows - 1).end;
+  }
+  const int tiles = of.tiles();
+  own += of.first_tile();
+  auto count_of_warp = [&] {
+    return static_cast<int>(__umulhi(max(0, tiles - worker + workers - 1), p.worker_magic));
+  };
+  if (!guess) pages = page_number(own + lane * workers, lane < count_of_warp());
+  SM90_LOOP for (int n = 0; n < I::kStages; ++n) {
+    if (worker + n * workers < tiles) ask(n, n);
+    commit_copies();
+  }
+
+  // The first tiles are on their way.
+  const int count = count_of_warp();
+  if (guess && count > kGuessed && lane >= kGuessed) pages = page_number(own + lane * workers, lane < count);
+  wait_copies<I::kStages>();
+  __syncthreads();
+  if (count > 0) {
+    SM90_UNROLL for (int i = 0; i < I::kQueryWords; ++i) products.q[0][i] =
+        *reinterpret_cast<const uint32_t*>(memory + I::kQuery + i * 128 + lane * 4);
+    products.begin(of, request, head);
+  }
   int stage = 0;
-  SM90_LOOP for (int n = -I::kStages; n < count; ++n) {
-    if (n >= 0) {
-      if (n == 0) products.begin(of, request, head);
-      wait_copies<I::kStages - 1>();
-      __syncwarp();
-      products.tile(of, (first_tile + worker + n * workers) * kDecodeTile, stage);
-      __syncwarp();
-    }
+  SM90_LOOP for (int n = 0; n < count; ++n) {
+    wait_copies<I::kStages - 1>();
+    __syncwarp();
+    products.tile(of, (own + n * workers) * kDecodeTile, stage);
+    __syncwarp();
     const int next = n + I::kStages;
     if (next < count) {
-      if (next % 32 == 0 && next > 0)
-        pages = next + lane < count ? page_number(first_tile + worker + (next + lane) * workers) : 0;
+      if (next % 32 == 0) pages = page_number(own + (next + lane) * workers, next + lane < count);
       ask(next, stage);
     }
     commit_copies();
@@ -162,7 +188,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
       const float weight = lane >= slots || m == -INFINITY ? 0.f : exp2_fast(ml.x - m);
       float l = 0;
       float4 x = make_float4(0, 0, 0, 0);
-      constexpr int kAtOnce = 4;  // past the last slot it is read again, with a weight of 0
+      constexpr int kAtOnce = 8;  // past the last slot it is read again, with a weight of 0
       SM90_LOOP for (int first = 0; first < slots; first += kAtOnce) {
         float4 y[kAtOnce];
         SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) y[j] = *reinterpret_cast<const float4*>(

@@ -52,10 +52,9 @@ __device__ inline void write_row(const DecodeCall& p, int64_t row, int head, flo
   if (lane == 0) p.lse[row * p.lse_row + head * p.lse_head] = lse;
 }
 
-// Where element d of a column lies in a slot: turned by the column, so that fragments meet different banks.
-__device__ inline int slot_at(int column, int d) {
-  return column * kDecodeDim + ((d + 8 * (column >> 1)) & (kDecodeDim - 1));
-}
+// Where element d of a column lies in a slot: eights of elements exchanged by column, so that fragments meet
+// different banks.
+__device__ inline int slot_at(int column, int d) { return column * kDecodeDim + (d ^ column / 2 % 4 * 8); }
 
 // Keys of V^T that no row of the request sees become 0. A word has two or four keys.
 template <class I>
@@ -117,17 +116,24 @@ struct Products {
     else
       return make_uint2(q[block][2 * product], q[block][2 * product + 1]);
   }
+  // The row of Q that the lane has of a block, where `many` columns are rows from first_row on; which of its
+  // words the i-th of the operand is: of codes the order of the contraction is free, so the one in which they
+  // are widened.
+  __device__ const uint32_t* query_row(int block, int first_row, int head, int many) const {
+    const int column = 8 * block + g, safe = column < many ? column : 0;
+    const int token = static_cast<int>(safe * p.group_magic >> 16);
+    return reinterpret_cast<const uint32_t*>(p.q + (first_row + token) * p.q_row +
+                                             (head * p.group + safe - token * p.group) * p.q_head);
+  }
+  __device__ int query_word(int i) const {
+    return I::kBytes ? 8 * (i / 2) + 2 * c + i % 2 : 8 * (i / 2) + c + 4 * (i % 2);
+  }
   // Q of `head`, as it lies in memory: `many` columns of rows from first_row on.
   __device__ void fetch_queries(int first_row, int head, int many) {
     SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
-      const int column = 8 * b + g, safe = column < many ? column : 0;
-      const int token = static_cast<int>(safe * p.group_magic >> 16);
-      const auto* from = reinterpret_cast<const uint32_t*>(
-          p.q + (first_row + token) * p.q_row + (head * p.group + safe - token * p.group) * p.q_head);
+      const uint32_t* const from = query_row(b, first_row, head, many);
       SM90_UNROLL for (int i = 0; i < 8; ++i) {
-        // Of codes the order of the contraction is free: the one in which they are widened.
-        const int at = I::kBytes ? 8 * i + 2 * c : 8 * i + c;
-        const uint2 x = make_uint2(__ldg(from + at), __ldg(from + at + (I::kBytes ? 1 : 4)));
+        const uint2 x = make_uint2(__ldg(from + query_word(2 * i)), __ldg(from + query_word(2 * i + 1)));
         if constexpr (I::kQueriesShared)
           q_shared[(b * 8 + i) * 32] = x;  // read by this lane alone
         else
@@ -369,10 +375,17 @@ struct Products {
       l += __shfl_xor_sync(~0u, l, 16);
       const int column = 8 * b + 2 * c + h;
       if (g == 0) to_ml[column] = make_float2(top[b][h], l);
+      // slot_at() in parts: what depends on i alone is an offset of the instruction.
+      constexpr bool kPairs = I::kBytes && !I::kPacked;
+      const int turn = column / 2 % 4 * 8, eight = turn & 8, sixteen = turn & 16;
+      float* const lower = to + column * kDecodeDim + ((kPairs ? 2 * g : g) ^ eight);
+      float* const upper = to + column * kDecodeDim + ((g + 8) ^ eight);
       SM90_UNROLL for (int i = 0; i < 8; ++i) {
-        constexpr bool kPairs = I::kBytes && !I::kPacked;
-        to[slot_at(column, 16 * i + (kPairs ? 2 * g : g))] = o[b][i][h];
-        to[slot_at(column, 16 * i + (kPairs ? 2 * g + 1 : g + 8))] = o[b][i][h + 2];
+        const int at = 16 * i + (i % 2 == 0 ? sixteen : -sixteen);
+        if constexpr (kPairs)
+          *reinterpret_cast<float2*>(lower + at) = make_float2(o[b][i][h], o[b][i][h + 2]);
+        else
+          lower[at] = o[b][i][h], upper[at] = o[b][i][h + 2];
       }
     }
   }
