@@ -245,6 +245,8 @@ const assay_kernel* Backend::compose(const std::string& name, size_t open) const
     const std::string wanted = name.substr(equal + 1, end - equal - 1);
     const size_t library = wanted.find('@');
     const std::string place = name.substr(at, equal - at);
+    if (std::find(words.begin(), words.end(), place) != words.end())
+      fail(at, fmt::format("stage {} is given twice; leave one out", place));
     const auto other = [&]() -> Backend {
       try {
         return load(wanted.substr(library + 1));

@@ -27,6 +27,10 @@ TEST(FieldNeeds, OfValuesAndOfNumbers) {
   EXPECT_EQ(states[0].values, "");
   EXPECT_EQ(states[0].ops, op_bit(ASSAY_OP_DECODE_SPLITKV)) << "merge_states takes any number";
   EXPECT_THAT(states[0].message, HasSubstr("add part=0"));
+  const auto prefix = needs_of("prefix");
+  ASSERT_EQ(prefix.size(), 1u) << "cascade_metadata takes any";
+  EXPECT_EQ(prefix[0].ops, op_bit(ASSAY_OP_STEP));
+  EXPECT_THAT(prefix[0].message, HasSubstr("such as batch=8q1s2p1"));
   EXPECT_THAT(needs_of("page"), IsEmpty());
   EXPECT_THAT(needs_of("window"), IsEmpty());
   EXPECT_THAT(needs_of("cap"), IsEmpty());

@@ -236,7 +236,8 @@ std::vector<Rule> batch_rules() {
        [](const Scenario& s) {
          const bool one = s.batch.kind == BatchSpec::Kind::kMix && s.batch.groups.size() == 1;
          return fmt::format(
-             "prefix={0}: all requests have these tokens in common; {2} p{0} or more, such as 8q1s{1}p{0}",
+             "prefix={0}: all requests have these tokens in common; {2} p{0} or more, such as "
+             "batch=8q1s{1}p{0}",
              s.prefix_tokens, 2 * int64_t{s.prefix_tokens}, one ? "give the group" : "write one group with");
        }},
       {"drafted_tree",

@@ -129,6 +129,8 @@ TEST_F(BadInput, Steps) {
                  {"(decode=no_such_kernel):1:26: there is no kernel no_such_kernel",
                   "for stage decode there are decode_splitkv_cpu"});
   expect_refused(kernel(step, "step_no_such(decode=paged_naive_cpu)"), {"step_no_such"});
+  expect_refused(kernel(step, "step_sglang_fa_cpu(decode=paged_naive_cpu;decode=paged_online_cpu)"),
+                 {":1:43: ", "stage decode is given twice"});
   // A stage of a library that is not there, or is none.
   expect_refused(kernel(step, "step_aiter_fa_cpu(decode=mine@/nowhere/mine.so)"),
                  {"(decode=mine@/nowhere/mine.so):1:31: ", "/nowhere/mine.so: no such file"});
@@ -365,6 +367,8 @@ TEST_F(BadInput, DescribeOfUnknownKernels) {
 TEST_F(BadInput, OpsThatACommandDoesNotServe) {
   const std::string step = "step h=4/2 d=64 batch=1q1s9";
   expect_refused(run({"explain", step, "--kernel", "nobody"}), {"backend cpu has no kernel nobody"});
+  expect_refused(run({"explain", step, "--kernel", "step_unified_cpu(attend=nobody)"}),
+                 {"(attend=nobody):1:25: there is no kernel nobody", "for stage attend there are"});
   expect_refused(run({"explain", step, "--kernel", "paged_naive_cpu"}),
                  {"kernel paged_naive_cpu is for another op"});
   expect_refused(run({"explain", step + " ranks=2", "--kernel", "nobody"}),

@@ -195,7 +195,9 @@ StepChain::State StepChain::whole(RowId id, int32_t head, const Departure& d) co
     State one = attend(id, head, parts[q], d);
     if (one.lse == kUnseen && d.empty_counts && !last) one.lse = 0;
     if (one.lse != kUnseen && d.lse && cut) one.lse = d.lse({id, head, &parts[q]}, one.lse);
-    const bool takes_sink = d.sinks == kSinkInEach || (d.sinks == kSinkInContext && q == 0 && !last) ||
+    const bool takes_sink = d.sinks == kSinkInEach ||
+                            (d.sinks == kSinkInEachWithKeys && one.lse != kUnseen) ||
+                            (d.sinks == kSinkInContext && q == 0 && !last) ||
                             (d.sinks == kSinkInEachOfContext && !last) || (d.sinks == kSinkTwice && last);
     if (cut && takes_sink) one = join(one, of_sink, last, 0);
     all = q == 0 ? one : join(all, one, last, q);

@@ -68,7 +68,7 @@ struct Departure {
   int32_t sinks = 0;  // kSinkOnce and so on
 };
 inline constexpr int32_t kSinkAtEnd = 0, kSinkNever = 1, kSinkInEach = 2, kSinkInContext = 3, kSinkTwice = 4,
-                         kSinkInEachOfContext = 5;
+                         kSinkInEachOfContext = 5, kSinkInEachWithKeys = 6;
 
 class StepChain {
  public:
@@ -109,6 +109,7 @@ class StepChain {
   void masks(bool context);
   void scores(bool context);
   void coarse_distances();
+  void caps();
 
   const StageCase& c_;
   Reading r_;

@@ -52,6 +52,7 @@ void StepChain::sinks() {
     const char *cause, *how;
   } all[] = {{kSinkNever, "sink_missing", "where there are several parts"},
              {kSinkInEach, "sink_extra", "with every part"},
+             {kSinkInEachWithKeys, "sink_extra", "with every part that holds keys"},
              {kSinkTwice, "sink_extra", "with the last part and once more"},
              {kSinkInEachOfContext, "sink_extra", "with every part of the context and once more"}};
   for (const auto& one : all) {
@@ -199,6 +200,23 @@ void StepChain::coarse_distances() {
       };
       try_out(d);
     }
+}
+
+// Caps of another form, in every part alike.
+void StepChain::caps() {
+  const double cap = p_.softcap, scale = p_.softmax_scale;
+  if (!(cap > 0)) return;
+  const auto add = [&](const char* how, std::function<double(double capped)> of) {
+    Departure d{"cap_other", how};
+    d.score = [=, this](const ChainKey& k, double dot) {
+      const double capped = cap * std::tanh(scale * dot / cap);
+      return own_score(k, dot) - capped + of(capped);
+    };
+    try_out(d);
+  };
+  add("the cap twice", [=](double x) { return cap * std::tanh(x / cap); });
+  add("tanh alone, not times the cap", [=](double x) { return x / cap; });
+  add("times the cap twice", [=](double x) { return x * cap; });
 }
 
 void StepChain::scores(bool context) {

@@ -72,6 +72,17 @@ std::vector<Departure> cuts(int32_t page, bool whole, int32_t budget) {
       last.end = std::max(last.end - by, last.begin);
     });
   }
+  for (const int32_t unit : {page, 16, 32, 64})
+    if (unit > 1) {
+      add("keys.one_doubled",
+          fmt::format("the context, or the prefix, goes on to the end of its run of {} keys", unit),
+          [=](Chunks& c) {
+            ChainPart& last = c[context(c) - 1];
+            last.end = std::min((last.end + unit - 1) / unit * unit, c.back().end);
+          });
+      add("keys.one_doubled", fmt::format("the last part begins where its run of {} keys does", unit),
+          [=](Chunks& c) { c.back().begin = c.back().begin / unit * unit; });
+    }
   for (const int32_t unit : {page, 4, 8, 16, 32, 64})
     if (unit > 1) {
       if (whole && unit == budget)
@@ -192,6 +203,7 @@ std::vector<StepRanked> StepChain::all() {
   if (rows_.empty()) return {};
   queries();
   coarse_distances();
+  caps();
   int32_t longest = 0;
   for (const Request& request : p_.requests) longest = std::max(longest, request.context_len());
   for (const Cut& cut : cuts_of_rows()) {

@@ -305,9 +305,8 @@ StepExplanation explain_ranks(const std::string& line, const Problem& problem, c
       [&](const Report& report) {
         omp_set_num_threads(1);
         const Backend loaded = Backend::load(backend);
-        const assay_kernel* found = loaded.find(kernel);
-        if (found == nullptr || found->op != problem.op)
-          return report({{"refused", no_such_kernel(loaded, kernel, found != nullptr)}});
+        const assay_kernel* found = kernel_of_step(loaded, kernel, report);
+        if (found == nullptr) return;
         RankOptions how;
         how.program = program, how.limit_s = options.timeout_s / 2;
         RankGroup group(loaded, *found, how);

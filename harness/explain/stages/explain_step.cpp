@@ -172,10 +172,20 @@ void look_beside(StepExplanation& x, const StepExplanation& there, bool own_size
 
 }  // namespace
 
-std::string no_such_kernel(const Backend& backend, const std::string& kernel, bool of_another_op) {
-  return of_another_op
-             ? fmt::format("kernel {} is for another op, and the line is of op step", kernel)
-             : fmt::format("backend {} has no kernel {}; assay kernels lists them", backend.name(), kernel);
+const assay_kernel* kernel_of_step(const Backend& backend, const std::string& kernel, const Report& report) {
+  std::string refused;
+  try {
+    const assay_kernel* found = backend.find(kernel);
+    if (found != nullptr && found->op == ASSAY_OP_STEP) return found;
+    refused =
+        found != nullptr
+            ? fmt::format("kernel {} is for another op, and the line is of op step", kernel)
+            : fmt::format("backend {} has no kernel {}; assay kernels lists them", backend.name(), kernel);
+  } catch (const InputError& e) {  // a stage in the name
+    refused = e.what();
+  }
+  report({{"refused", refused}});
+  return nullptr;
 }
 
 static StepExplanation explain_line(const std::string& line, const Problem& problem,
@@ -188,9 +198,8 @@ static StepExplanation explain_line(const std::string& line, const Problem& prob
       [&](const Report& report) {
         omp_set_num_threads(1);  // repairs are tried in children of this one, which inherit no threads
         const Backend loaded = Backend::load(backend);
-        const assay_kernel* found = loaded.find(kernel);
-        if (found == nullptr || found->op != problem.op)
-          return report({{"refused", no_such_kernel(loaded, kernel, found != nullptr)}});
+        const assay_kernel* found = kernel_of_step(loaded, kernel, report);
+        if (found == nullptr) return;
         char error[512] = "";
         if (loaded.table()->use_device(0, error, sizeof error) != ASSAY_OK)
           throw InfrastructureError(fmt::format("backend {}: {}", loaded.name(), error));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Misreadings of orders and extents: heads in another order, entries of each table row, trees read otherwise,
-// lengths in whole pages and tiles, windows of any other size. See misreadings.hpp.
+// Misreadings of orders and extents: heads in another order, entries of each table row, lengths in whole
+// pages and tiles, windows of any other size. See misreadings.hpp.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -164,6 +164,13 @@ void Misreadings::table_rows() {
           reorder(r, Operand::kBlockTable, 1, [=](int64_t i) { return i % n; });
           return r.ints(Operand::kBlockTable) != old;
         });
+  for (const int64_t n : {2, 4, 8})
+    if (n < 2 * columns)
+      add("table_other", fmt::format("one entry for every {}, their first", n), [=](Reading& r) {
+        const std::vector<int32_t> old = r.ints(Operand::kBlockTable);
+        reorder(r, Operand::kBlockTable, 1, [=](int64_t i) { return i / n * n; });
+        return r.ints(Operand::kBlockTable) != old;
+      });
   // The page of the last key, or of the first new one on, as it was before the batch grew.
   for (const bool of_new : {false, true})
     for (const bool zero : {true, false})
@@ -199,120 +206,50 @@ void Misreadings::table_rows() {
   }
 }
 
-void Misreadings::trees() {
-  if (!case_.attends() || !has(Operand::kTreeMask) || !has(Operand::kTreeIndptr) || p().flat_tree != 0)
+// One position for all rows of a request, as a kernel of one length a request has it. Where nothing but the
+// causal limit looks at positions that limit may be the mistake as well, and is told with it.
+void Misreadings::one_position() {
+  if (!case_.attends() || has(Operand::kPositions) || !has(Operand::kKvLen) || p().max_q_len < 2 ||
+      p().mask != ASSAY_MASK_CAUSAL)
     return;
-  // A bit of row i and column j of n drafts is that of another place, none, or set. Behind `steps` of drafts
-  // that are cached stand the rows' own.
-  constexpr int64_t kSeen = -2;
-  const int64_t steps = p().drafted, wide = steps + 1;
-  const auto bits = [&](const char* cause, const std::string& how, auto rule) {
+  const bool others = p().window_left >= 0 || p().chunk > 0 || p().alibi != ASSAY_ALIBI_NONE;
+  const auto at_row = [this](const char* cause, const std::string& how, auto row_of) {
     add(cause, how, [=](Reading& r) {
-      assay_tensor& t = r.tensors.tree_mask;
-      const auto* own = static_cast<const uint8_t*>(t.data);
-      std::vector<std::byte> now(static_cast<size_t>(t.shape[0]));
-      for (int64_t i = 0; i < t.shape[0]; ++i) now[static_cast<size_t>(i)] = std::byte{own[i * t.stride[0]]};
-      const std::vector<std::byte> old = now;
-      const auto* starts = static_cast<const int64_t*>(r.tensors.tree_indptr.data);
-      for (int32_t request = 0; request < r.problem.requests; ++request) {
-        const int64_t n = r.rows_of(request), first = starts[request * r.tensors.tree_indptr.stride[0]];
-        if (first < 0 || first + n * n * wide > t.shape[0]) return false;
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t j = 0; j < n * wide; ++j) {
-            const int64_t from = rule(i, j, n);
-            now[static_cast<size_t>(first + i * n * wide + j)] =
-                from < 0 ? std::byte{from == kSeen} : old[static_cast<size_t>(first + from)];
-          }
+      const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
+      std::vector<int32_t> at;
+      bool other = false;
+      for (size_t q = 0; q < lengths.size(); ++q) {
+        const int32_t rows = r.rows_of(static_cast<int32_t>(q));
+        for (int32_t n = 0; n < rows; ++n) {
+          const int32_t row = row_of(n, rows);
+          at.push_back(std::max(0, lengths[q] - rows + row));
+          other = other || row != n;
+        }
       }
-      if (now == old) return false;
-      r.lists->push_back(std::move(now));
-      t.data = r.lists->back().data(), t.stride[0] = 1;
+      if (!other) return false;
+      r.tensors.positions =
+          assay_tensor{nullptr, ASSAY_INT32, 1, {static_cast<int64_t>(at.size())}, {1}, ASSAY_ROLE_IN};
+      r.put(Operand::kPositions, at);
+      r.problem.positions = static_cast<const int32_t*>(r.tensors.positions.data);
       return true;
     });
   };
-  const auto starts_at = [&](const std::string& how, auto rule) {
-    add("mask.tree_shifted", how, [=](Reading& r) {
-      assay_tensor& starts = r.tensors.tree_indptr;
-      std::vector<int64_t> now;
-      int64_t row = 0, before = 0;
-      for (int32_t request = 0; request < r.problem.requests; ++request) {
-        const int64_t n = r.rows_of(request);
-        now.push_back(rule(request, row, before, n));
-        if (now.back() < 0 || now.back() + n * n * wide > r.tensors.tree_mask.shape[0]) return false;
-        row += n, before = n;
-      }
-      now.push_back(r.tensors.tree_mask.shape[0]);
-      r.lists->emplace_back(now.size() * sizeof(int64_t));
-      std::memcpy(r.lists->back().data(), now.data(), now.size() * sizeof(int64_t));
-      starts.data = r.lists->back().data(), starts.stride[0] = 1;
-      return true;
-    });
-  };
-  starts_at("trees begin at the number of rows before them",
-            [](int64_t, int64_t row, int64_t, int64_t) { return row; });
-  starts_at("trees begin at the number of requests before them",
-            [](int64_t request, int64_t, int64_t, int64_t) { return request; });
-  starts_at("trees as large as a request's own lie before it",
-            [=](int64_t request, int64_t, int64_t, int64_t n) { return request * n * n * wide; });
-  for (int32_t one = 0; one < std::min(8, p().requests); ++one) {
-    const int64_t size = given_.rows_of(one);
-    starts_at(fmt::format("trees as large as request {}'s lie before each", one),
-              [=](int64_t request, int64_t, int64_t, int64_t) { return request * size * size * wide; });
-  }
-  starts_at("of the trees before a request a row each is counted",
-            [](int64_t request, int64_t, int64_t, int64_t n) { return request * n; });
-  // The row that is looked at, and whether a draft sees itself all the same.
-  const struct {
-    const char *cause, *words;
-    int64_t (*row)(int64_t i, int64_t n);
-  } rows[] = {
-      {"mask.tree_shifted", "the last draft", [](int64_t, int64_t n) { return n - 1; }},
-      {"mask.tree_shifted", "the first draft", [](int64_t, int64_t) { return int64_t{0}; }},
-      {"mask.tree_shifted", "the draft behind", [](int64_t i, int64_t n) { return std::min(n - 1, i + 1); }},
-      {"mask_tree", "the draft before", [](int64_t i, int64_t) { return std::max<int64_t>(0, i - 1); }}};
-  for (const auto& one : rows)
-    for (const bool self : {false, true})
-      bits(one.cause, fmt::format("the row of {}{}", one.words, self ? ", and every draft sees itself" : ""),
-           [=, row = one.row](int64_t i, int64_t j, int64_t n) {
-             return self && j == steps * n + i ? kSeen : row(i, n) * n * wide + j;
-           });
-  for (const int64_t width : {8, 16, 32, 64})
-    if (p().max_q_len * wide > width)
-      bits("mask.tree_shifted", fmt::format("bit {} and what follows are the first ones again", width),
-           [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % width; });
-  if (steps > 0) {
-    bits("mask.tree_shifted", "rows of the mask are taken to be as long as there are rows",
-         [](int64_t i, int64_t j, int64_t n) { return i * n + j; });
-    bits("mask.tree_shifted", "steps of every branch for branches of every step",
-         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % n * wide + j / n; });
-    bits("mask.tree_shifted", "branches of every step for steps of every branch",
-         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % wide * n + j / wide; });
-    bits("mask.tree_shifted", "bits of the last step for all",
-         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + steps * n + j % n; });
-    bits("mask.tree_shifted", "bits of the first step for all",
-         [=](int64_t i, int64_t j, int64_t n) { return i * n * wide + j % n; });
-    bits("drafts_new_alone", "no draft of the steps before is seen",
-         [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? -1 : i * n * wide + j; });
-    bits("drafts_all", "every draft of the steps before is seen",
-         [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? kSeen : i * n * wide + j; });
-    return;
-  }
-  bits("mask.tree_transposed", "rows and columns exchanged",
-       [](int64_t i, int64_t j, int64_t n) { return j * n + i; });
-  bits("mask_tree", "drafts from the last to the first",
-       [](int64_t i, int64_t j, int64_t n) { return (n - 1 - i) * n + (n - 1 - j); });
-  bits("mask_tree", "bits of a row from the last to the first",
-       [](int64_t i, int64_t j, int64_t n) { return i * n + (n - 1 - j); });
-  bits("mask_tree", "no draft sees itself",
-       [](int64_t i, int64_t j, int64_t n) { return i == j ? -1 : i * n + j; });
-  bits("mask_tree", "every draft sees itself alone",
-       [](int64_t i, int64_t j, int64_t n) { return i == j ? i * n + j : -1; });
-  bits("mask_tree", "every draft sees itself alone, whatever the tree says of that",
-       [](int64_t i, int64_t j, int64_t) { return i == j ? kSeen : -1; });
-  bits("mask_tree", "every draft sees itself too",
-       [](int64_t i, int64_t j, int64_t n) { return i == j ? kSeen : i * n + j; });
-  bits("mask_tree", "every draft sees itself and the one before alone",
-       [](int64_t i, int64_t j, int64_t) { return i == j || i == j + 1 ? kSeen : -1; });
+  const auto first = [](int32_t, int32_t) { return 0; };
+  if (!others)
+    for (const char* cause : {"mask.causal_anchor", "mask.causal_short"}) {
+      at_row(cause, "the causal limit of the first row of the request for all of them", first);
+      for (const int32_t most : {2, 4, 5, 8, 16, 32})
+        at_row(cause, fmt::format("no row sees more than row {} of its request does", most - 1),
+               [=](int32_t n, int32_t) { return std::min(n, most - 1); });
+      for (const int32_t block : {2, 4, 8, 16, 32})
+        at_row(cause, fmt::format("rows of a block of {} see what its first one does", block),
+               [=](int32_t n, int32_t) { return n / block * block; });
+    }
+  at_row("positions_other", "every row where the first of its request stands", first);
+  // The last row's for all is no causal mask, where nothing else looks at it.
+  if (others)
+    at_row("positions_other", "every row where the last of its request stands",
+           [](int32_t, int32_t rows) { return rows - 1; });
 }
 
 void Misreadings::extents() {

@@ -30,6 +30,42 @@ void Misreadings::slots_of_keys(const char* cause, const std::string& how, const
   });
 }
 
+// A request's entries from where another's begin, or from beside its own; behind the last one there is none,
+// and the last is taken again.
+void Misreadings::tables_of_lists() {
+  const int32_t requests = p().requests;
+  const auto from = [&](const char* cause, const std::string& how, auto begin) {
+    add(cause, how, [=](Reading& r) {
+      const std::vector<int32_t> old = r.ints(Operand::kIndices), starts = r.ints(Operand::kIndptr);
+      if (old.empty() || starts.size() <= static_cast<size_t>(requests)) return false;
+      std::vector<int32_t> now = old;
+      for (int32_t q = 0; q < requests; ++q)
+        for (int32_t at = starts[static_cast<size_t>(q)]; at < starts[static_cast<size_t>(q) + 1]; ++at) {
+          const int64_t entry = int64_t{begin(starts, q)} + at - starts[static_cast<size_t>(q)];
+          now[static_cast<size_t>(at)] =
+              old[static_cast<size_t>(std::clamp<int64_t>(entry, 0, std::ssize(old) - 1))];
+        }
+      if (now == old) return false;
+      r.put(Operand::kIndices, now);
+      return true;
+    });
+  };
+  using Starts = std::vector<int32_t>;
+  for (const int32_t by : {1, -1})
+    from("table_shifted",
+         fmt::format("a request's entries from the {} its first", by > 0 ? "one behind" : "one before"),
+         [=](const Starts& s, int32_t q) { return s[static_cast<size_t>(q)] + by; });
+  if (requests < 2) return;
+  for (const int32_t by : {1, -1})
+    from("table_of_next", fmt::format("the entries of the request {}", by > 0 ? "behind" : "before"),
+         [=](const Starts& s, int32_t q) {
+           return s[static_cast<size_t>(std::clamp(q + by, 0, requests - 1))];
+         });
+  for (int32_t one = 0; one < std::min(8, requests); ++one)
+    from("table_of_one", fmt::format("the entries of request {} for all", one),
+         [=](const Starts& s, int32_t) { return s[static_cast<size_t>(one)]; });
+}
+
 // An encoder whose pages are shared with the keys behind it, a map of slots that is looked up by block.
 void Misreadings::other_slots() {
   if (!case_.attends() || !has(Operand::kBlockTable) || !has(Operand::kKvLen) ||
@@ -52,6 +88,14 @@ void Misreadings::other_slots() {
                     const int64_t at = int64_t{before(r, request)} + key,
                                   block = entry(r, request, at / page);
                     return block < 0 ? -1 : block * page + at % page;
+                  });
+  // Not a table but its first entry, as where a request's pages lie behind each other.
+  if (!has(Operand::kSlotMap))
+    slots_of_keys("table_other", "pages follow the first of their request",
+                  [=](const Reading& r, int32_t request, int32_t key) {
+                    const int64_t first = (before(r, request) + page - 1) / page;
+                    const int64_t block = entry(r, request, first) + key / page;
+                    return std::min(block, r.tensors.k.shape[0] - 1) * page + key % page;
                   });
   if (!has(Operand::kSlotMap)) return;
   const auto mapped = [=](const Reading& r, int32_t request, int32_t key, bool by_block) -> int64_t {

@@ -11,40 +11,61 @@
 namespace assay {
 
 void Misreadings::fitted_sinks() {
-  add("sink_extra", "a logit of every head joins the sum", [this](Reading& r) {
-    Reading own = r;
-    own.problem.has_sinks = 0, own.tensors.sinks = assay_tensor{};
-    const Problem p = case_.problem_of(own);
-    std::vector<RowId> rows;
-    for (size_t i = 0; i < p.requests.size() && rows.empty(); ++i)
-      if (p.requests[i].q_len > 0 && p.requests[i].kv_len > 0) rows.push_back({static_cast<int32_t>(i), 0});
-    if (rows.empty()) return false;
-    const HostOperands host{&own.tensors, own.problem.q_scale_host, own.problem.k_scale_host,
-                            own.problem.v_scale_host};
-    const AttentionResult a = attention_simple(p, host, rows);
-    const int64_t row = p.cu_q()[static_cast<size_t>(rows[0].request)];
-    std::vector<float> sinks;
+  add("empty_as_zero", "a part of zeros joins the sum, of one LSE for all heads",
+      [this](Reading& r) { return put_fitted_sinks(r, true); });
+  add("sink_extra", "a logit of every head joins the sum",
+      [this](Reading& r) { return put_fitted_sinks(r, false); });
+}
+
+bool Misreadings::put_fitted_sinks(Reading& r, bool one_for_all) const {
+  constexpr double kRight = 0.998;  // share of the keys in the sum from which on a row says nothing
+  constexpr float kSameLogit = 0.25f;
+  Reading own = r;
+  own.problem.has_sinks = 0, own.tensors.sinks = assay_tensor{};
+  const Problem p = case_.problem_of(own);
+  std::vector<RowId> rows;
+  for (size_t i = 0; i < p.requests.size(); ++i)
+    if (p.requests[i].q_len > 0 && p.requests[i].kv_len > 0) rows.push_back({static_cast<int32_t>(i), 0});
+  if (rows.empty()) return false;
+  const HostOperands host{&own.tensors, own.problem.q_scale_host, own.problem.k_scale_host,
+                          own.problem.v_scale_host};
+  const AttentionResult a = attention_simple(p, host, rows);
+  std::vector<float> sinks;
+  for (size_t n = 0; n < rows.size() && sinks.empty(); ++n) {
+    const int64_t row = p.cu_q()[static_cast<size_t>(rows[n].request)];
     for (int32_t h = 0; h < p.heads_q; ++h) {
       double dot = 0, norm = 0;
       const assay_tensor& o = r.tensors.o;
       for (int32_t d = 0; d < p.head_dim_v; ++d) {
-        const double exact = a.o_at(0, h, d);
+        const double exact = a.o_at(static_cast<int64_t>(n), h, d);
         dot += exact * case_.written(Operand::kO, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
         norm += exact * exact;
       }
       double share = norm > 0 ? dot / norm : 1;  // of the keys in the sum
+      const double lse = a.lse_at(static_cast<int64_t>(n), h);
       if (r.tensors.lse.data != nullptr)
-        share = std::exp(a.lse_at(0, h) - case_.written(Operand::kLse, row * r.tensors.lse.stride[0] +
-                                                                           h * r.tensors.lse.stride[1]));
-      if (!(share > 0 && share < 1)) return false;
-      sinks.push_back(static_cast<float>(a.lse_at(0, h) + std::log(1 / share - 1)));
+        share = std::exp(
+            lse - case_.written(Operand::kLse, row * r.tensors.lse.stride[0] + h * r.tensors.lse.stride[1]));
+      if (!(share > 0 && share < kRight)) break;
+      sinks.push_back(static_cast<float>(lse + std::log(1 / share - 1)));
     }
-    r.problem.has_sinks = 1;
-    r.lists->emplace_back(sinks.size() * sizeof(float));
-    std::memcpy(r.lists->back().data(), sinks.data(), sinks.size() * sizeof(float));
-    r.tensors.sinks = assay_tensor{r.lists->back().data(), ASSAY_FP32, 1, {p.heads_q}, {1}, ASSAY_ROLE_IN};
-    return true;
-  });
+    if (std::ssize(sinks) < p.heads_q) sinks.clear();
+  }
+  if (sinks.empty()) return false;
+  const auto [least, most] = std::minmax_element(sinks.begin(), sinks.end());
+  if ((p.heads_q > 1 && *most - *least < kSameLogit) != one_for_all) return false;
+  if (one_for_all) {  // parts of an LSE of 0 are a whole number of them
+    float weight = 0;
+    for (const float x : sinks) weight += std::exp(x) / static_cast<float>(sinks.size());
+    const float parts = std::max(1.0f, std::round(weight));
+    if (std::fabs(std::log(parts) - std::log(weight)) < kSameLogit) weight = parts;
+    std::fill(sinks.begin(), sinks.end(), std::log(weight));
+  }
+  r.problem.has_sinks = 1;
+  r.lists->emplace_back(sinks.size() * sizeof(float));
+  std::memcpy(r.lists->back().data(), sinks.data(), sinks.size() * sizeof(float));
+  r.tensors.sinks = assay_tensor{r.lists->back().data(), ASSAY_FP32, 1, {p.heads_q}, {1}, ASSAY_ROLE_IN};
+  return true;
 }
 
 void Misreadings::heads() {

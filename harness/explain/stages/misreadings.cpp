@@ -51,38 +51,6 @@ void Misreadings::masks() {
       set("chunk_other", fmt::format("chunks of {}", chunk), &assay_problem::chunk, chunk);
 }
 
-// One position for all rows of a request, as a kernel of one length a request has it. Where nothing but the
-// causal limit looks at positions that limit may be the mistake as well, and is told with it.
-void Misreadings::one_position() {
-  if (!case_.attends() || has(Operand::kPositions) || !has(Operand::kKvLen) || p().max_q_len < 2 ||
-      p().mask != ASSAY_MASK_CAUSAL)
-    return;
-  const bool others = p().window_left >= 0 || p().chunk > 0 || p().alibi != ASSAY_ALIBI_NONE;
-  const auto all_at = [this](const char* cause, const std::string& how, bool first) {
-    add(cause, how, [=](Reading& r) {
-      const std::vector<int32_t> lengths = r.ints(Operand::kKvLen);
-      std::vector<int32_t> at;
-      for (size_t q = 0; q < lengths.size(); ++q) {
-        const int32_t rows = r.rows_of(static_cast<int32_t>(q));
-        for (int32_t n = 0; n < rows; ++n)
-          at.push_back(std::max(0, first ? lengths[q] - rows : lengths[q] - 1));
-      }
-      if (at.empty()) return false;
-      r.tensors.positions =
-          assay_tensor{nullptr, ASSAY_INT32, 1, {static_cast<int64_t>(at.size())}, {1}, ASSAY_ROLE_IN};
-      r.put(Operand::kPositions, at);
-      r.problem.positions = static_cast<const int32_t*>(r.tensors.positions.data);
-      return true;
-    });
-  };
-  if (!others)
-    for (const char* cause : {"mask.causal_anchor", "mask.causal_short"})
-      all_at(cause, "the causal limit of the first row of the request for all of them", true);
-  all_at("positions_other", "every row where the first of its request stands", true);
-  // The last row's for all is no causal mask, where nothing else looks at it.
-  if (others) all_at("positions_other", "every row where the last of its request stands", false);
-}
-
 // One for each number that there is, wherever in the batch: the shortest may be the last request's.
 void Misreadings::of_one(const char* cause, const char* what, Operand o) {
   constexpr size_t kMost = 16;
@@ -96,6 +64,15 @@ void Misreadings::of_one(const char* cause, const char* what, Operand o) {
 }
 
 void Misreadings::lengths() {
+  if (case_.kernel().op == ASSAY_OP_PAGED)
+    add("context_missing", "the new keys alone", [this](Reading& r) {
+      bool any = false;
+      for (const Request& request : case_.problem_of(r).requests) {
+        r.only_keys.push_back({std::max(0, request.kv_len - request.q_len), request.kv_len});
+        any = any || request.kv_len > request.q_len;
+      }
+      return any;
+    });
   if (has(Operand::kKvLen)) {
     const Operand o = Operand::kKvLen;
     change("lengths_without_new", "lengths less the new rows", o,
@@ -136,17 +113,7 @@ void Misreadings::lengths() {
                return n > 0 ? list[static_cast<size_t>((i + by) % n)] : 0;
              });
   }
-  if (case_.kernel().op == ASSAY_OP_PREFILL) {
-    const auto keys = [&](const char* cause, const char* how, int32_t from, int32_t to) {
-      add(cause, how, [=, this](Reading& r) {
-        for (const Request& request : case_.problem_of(r).requests)
-          r.only_keys.push_back({std::min(from, request.kv_len), std::max(0, request.kv_len - to)});
-        return true;
-      });
-    };
-    keys("lengths_off_by_one", "the last key of every request is missing", 0, 1);
-    keys("lengths_off_by_one", "the first key of every request is missing", 1, 0);
-  }
+  seen_keys();
   if (has(Operand::kEncoderLen)) {
     const Operand o = Operand::kEncoderLen;
     const int32_t page = std::max(1, p().page_size);
@@ -161,6 +128,34 @@ void Misreadings::lengths() {
            [=](const Reading&, int32_t n, int32_t) { return n / page * page; });
     of_one("encoder_of_one", "encoder", o);
   }
+}
+
+// Keys that no row sees, while rows stand where they do.
+void Misreadings::seen_keys() {
+  if (!case_.attends()) return;
+  const auto keys = [&](const char* cause, const std::string& how, auto first, auto last) {
+    add(cause, how, [=, this](Reading& r) {
+      bool any = false;
+      for (const Request& request : case_.problem_of(r).requests) {
+        const int32_t n = request.kv_len, from = std::min(n, first(n)), to = std::max(0, n - last(n));
+        any = any || from > 0 || to < n;
+        r.only_keys.push_back({from, to});
+      }
+      return any;
+    });
+  };
+  const auto none = [](int32_t) { return 0; };
+  const auto one = [](int32_t) { return 1; };
+  keys("lengths_off_by_one", "the last key of every request is missing", none, one);
+  keys("lengths_off_by_one", "the first key of every request is missing", one, none);
+  const int32_t page = p().page_size;
+  if (case_.kernel().op != ASSAY_OP_PAGED || page < 2) return;
+  keys("keys.tail_dropped", "the keys of a last page that is not full are missing", none,
+       [=](int32_t n) { return n % page; });
+  keys("lengths_off_by_page", "the keys of the last page are missing", none,
+       [=](int32_t n) { return n > 0 ? (n - 1) % page + 1 : 0; });
+  keys(
+      "keys.head_dropped", "the keys of the first page are missing", [=](int32_t) { return page; }, none);
 }
 
 void Misreadings::starts() {
@@ -221,6 +216,7 @@ void Misreadings::tables() {
     one_for_all("table_first_entry", "the first entry for all", table, 1);
     first_entries_exchanged(table);
   }
+  if (table == Operand::kIndices && has(Operand::kIndptr)) tables_of_lists();
   for (const int64_t by : {1, -1})
     add("table_shifted", fmt::format("every entry {}", by > 0 ? "one late" : "one early"), [=](Reading& r) {
       std::vector<int32_t> all = r.ints(table);
@@ -312,6 +308,11 @@ void Misreadings::scalars() {
       if (std::fabs(scale - s) > 1e-6 * s)
         set("softmax_scale", fmt::format("{:.6g} in place of {:.6g}", scale, s),
             &assay_problem::softmax_scale, static_cast<float>(scale));
+    for (const int32_t unit : {16, 32, 64, 128})
+      if (p().head_dim_qk % unit != 0)
+        set("softmax_scale", fmt::format("that of heads filled up to whole runs of {} dimensions", unit),
+            &assay_problem::softmax_scale,
+            static_cast<float>(1 / std::sqrt((p().head_dim_qk + unit - 1) / unit * unit)));
     set("cap_missing", "no soft cap", &assay_problem::softcap, 0.0f);
     // cap * tanh(s / cap) * scale is the cap times the scale over scaled scores.
     if (p().softcap > 0)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the misreadings of a stage are listed (step_causes.hpp): lengths, tables and scalars in
 // misreadings.cpp, values and their scales in misread_values.cpp, orders and extents in misread_orders.cpp,
-// where a key lies in misread_slots.cpp. A new one: an add() where its sort is.
+// where a key lies in misread_slots.cpp, draft trees in misread_trees.cpp. A new one: an add() where its sort
+// is.
 #pragma once
 
 #include <fmt/format.h>
@@ -81,8 +82,10 @@ class Misreadings {
   void masks();
   void one_position();
   void lengths();
+  void seen_keys();
   void starts();
   void tables();
+  void tables_of_lists();  // of CSR
   // What two requests hold first, exchanged: of one page each.
   void first_entries_exchanged(Operand table);
   // Where the cache holds each key, by another rule than the table's: (entries of the request's row, key) to
@@ -92,8 +95,10 @@ class Misreadings {
   void other_slots();
   void one_side_as_it_came();
   void scalars();
-  // One logit of every head that joins the sum, found from the first row that says it.
+  // One logit of every head that joins the sum, found from the first row that says it; the same of all heads
+  // is what a part of zeros has.
   void fitted_sinks();
+  bool put_fitted_sinks(Reading&, bool one_for_all) const;
   void scales();
   void merges();
   // Of all states, or of one.

@@ -55,17 +55,19 @@ std::vector<RowKind> row_kinds(const Problem& step) {
   add("the first row of every request", [](const RowAt& at) { return at.row == 0; });
   add("all rows of a request but the last", [](const RowAt& at) { return at.row + 1 < at.of->q_len; });
   add("the last row of every request", [](const RowAt& at) { return at.row + 1 == at.of->q_len; });
-  // Where a part ends with the context, or with the last key, or holds a few keys alone.
-  for (const int32_t unit : std::set<int32_t>{std::max(2, step.page_size), 16, 32, 64, 128, 256}) {
-    add(fmt::format("requests whose context ends with a run of {} keys", unit),
+  // Where a part ends with the context, or with the last key, or holds a few keys alone. Of the page by that
+  // name as well, which other lines have in another size.
+  const auto ends = [&](int32_t unit, const std::string& with, const std::string& within) {
+    add("requests whose context ends " + with,
         [=](const RowAt& at) { return at.of->context_len() > 0 && at.of->context_len() % unit == 0; });
-    add(fmt::format("requests whose context ends within a run of {} keys", unit),
+    add("requests whose context ends " + within,
         [=](const RowAt& at) { return at.of->context_len() % unit != 0; });
-    add(fmt::format("requests whose keys end with a run of {}", unit),
-        [=](const RowAt& at) { return at.of->kv_len % unit == 0; });
-    add(fmt::format("requests whose keys end within a run of {}", unit),
-        [=](const RowAt& at) { return at.of->kv_len % unit != 0; });
-  }
+    add("requests whose keys end " + with, [=](const RowAt& at) { return at.of->kv_len % unit == 0; });
+    add("requests whose keys end " + within, [=](const RowAt& at) { return at.of->kv_len % unit != 0; });
+  };
+  if (step.page_size > 1) ends(step.page_size, "with a page", "within a page");
+  for (const int32_t unit : std::set<int32_t>{std::max(2, step.page_size), 16, 32, 64, 128, 256})
+    ends(unit, fmt::format("with a run of {} keys", unit), fmt::format("within a run of {} keys", unit));
   return kinds;
 }
 

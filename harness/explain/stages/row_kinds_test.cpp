@@ -40,7 +40,7 @@ TEST(RowKinds, SayWhereAContextEnds) {
   Problem p = mixed();
   p.requests.push_back({1, 130, -1, 0});
   EXPECT_EQ(told_by_kind(p, {0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {1, 0, 0, 0, 0, 0, 0, 0, 0, 1}),
-            "requests whose context ends with a run of 16 keys");
+            "requests whose context ends with a page");
 }
 
 // What lies behind the last request is no row of a kind.

@@ -86,13 +86,16 @@ constexpr StepCause kStepCauses[] = {
     {"merge_largest", "of the partial results the one of the largest LSE is taken"},
     {"merge_base2", "LSE of another base weigh the partial results"},
     {"lse_turned", "LSE of other rows or heads weigh the partial results"},
-    {"row_missing", "rows are not written"},
-    {"rows_beyond", "rows that belong to no request are written"},
+    {"row_missing", "new keys are not written to the cache, or rows of O are left as they lay there"},
+    {"rows_beyond", "rows of padding, which belong to no request, are written: to the cache, or in O"},
     {"rows_shifted", "rows are read at another place"},
-    {"slots_shifted", "new keys go to the slots of other rows"},
+    {"slots_shifted", "new keys go to slots that are not theirs: those of other rows, or any other ones"},
     {"slots_turned", "block and place within it are exchanged in slots"},
     {"slots_off_by_one", "new keys go to the slot beside theirs"},
-    {"beside_rows", "what lies beside the new keys is written too"},
+    {"beside_rows", "the cache is changed where no new key goes"},
+    {"context_overwritten", "keys of the context, which the cache held before, are changed"},
+    {"key_altered",
+     "new keys or values are changed before they are written: zeros, scaled, normalised, turned, mixed"},
     {"v_unwritten", "K or V alone is written"},
     {"v_for_k", "K and V are taken for each other"},
     {"codes_rounded", "codes are rounded otherwise than to the nearest one"},
@@ -120,7 +123,7 @@ constexpr StepCause kStepCauses[] = {
     {"heads_of_one_rank", "heads of one rank are taken for those of all"},
     {"heads_turned", "parts go to other ranks than those whose heads they are"},
     {"total_of_one_rank", "one rank's LSE is taken for that of all"},
-    {"empty_as_zero", "a rank without keys counts with a weight"},
+    {"empty_as_zero", "a part or a rank without keys counts with a weight"},
     {"exchange_other", "what is exchanged is something else than what was made"},
     {"sum_scaled", "sums over ranks are scaled"},
     {"left_out", "a stage is left out"},
@@ -149,11 +152,13 @@ constexpr std::pair<std::string_view, std::string_view> kSameCause[] = {
     {"merge_base2", "merge.base"},
     {"state_missing", "merge.split_dropped"},
     {"new_keys_missing", "lengths_without_new"},
+    {"context_overwritten", "beside_rows"},
 };
 
 constexpr double kNumberless = 0.96;  // of attention
 constexpr double kOfSomeRows = 0.98;  // at most, where the others say nothing
-constexpr double kOfOneKind = 0.99;   // at most, of what holds in one sort of rows alone
+// At most, of what holds in one sort of rows alone; of two that explain as much the one of all rows is said.
+constexpr double kOfOneKind = 0.99, kLessOfOneKind = 0.01;
 
 // Where the last of the wrong rows stands in its request: a window that reaches as far hides nothing of them.
 int32_t farthest_wrong_row(const StageCase& c, const std::vector<uint8_t>& bad_rows) {
@@ -191,7 +196,7 @@ void of_one_kind(const StageCase& c, const std::vector<uint8_t>& in, const std::
   const std::string how = r.how;
   for (const std::string& kind : kinds) r.ways.push_back(fmt::format("{}, in {} alone", how, kind));
   r.how = r.ways.front();
-  r.explained = std::min(r.explained, kOfOneKind), r.spoilt = 0;
+  r.explained = std::max(StepRanked::kSaid, std::min(r.explained - kLessOfOneKind, kOfOneKind)), r.spoilt = 0;
 }
 
 std::span<const StepCause> step_causes() { return kStepCauses; }

@@ -49,8 +49,8 @@ class Halves {
 bool explain_replays(const Backend&, const assay_kernel&, const Problem&, const CaptureOptions&,
                      StepExplanation&, const Report&);
 
-// Why a name is no kernel for a step.
-std::string no_such_kernel(const Backend&, const std::string& kernel, bool of_another_op);
+// The kernel of that name for a step; else null, and why there is none is reported as "refused".
+const assay_kernel* kernel_of_step(const Backend&, const std::string& kernel, const Report&);
 // A step on ranks, each a process. Before this process uses OpenMP or a device.
 StepExplanation explain_ranks(const std::string& line, const Problem&, const std::string& backend,
                               const std::string& kernel, const CaptureOptions&, const std::string& program);

@@ -3,6 +3,7 @@
 // or factor; a largest magnitude of something else. See write_look.hpp.
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "harness/explain/rounding.hpp"
 #include "harness/explain/stages/write_look.hpp"
@@ -23,6 +24,7 @@ struct CodeRule {
 
 bool is_int8(int32_t format) { return format == ASSAY_INT8; }
 bool any_format(int32_t) { return true; }
+bool of_eight_bits(int32_t format) { return is_int8(format) || format_is_fp8(format); }
 
 std::vector<CodeRule> code_rules() {
   std::vector<CodeRule> rules = {
@@ -74,9 +76,9 @@ std::vector<CodeRule> code_rules() {
        },
        is_int8},
       {"format.sign", "codes lose their sign", [](int32_t f, double q) { return round_to(f, std::fabs(q)); },
-       any_format},
+       of_eight_bits},
       {"format.sign", "codes of the other sign", [](int32_t f, double q) { return round_to(f, -q); },
-       any_format},
+       of_eight_bits},
   };
   for (const double most : {120.0, 126.0, 128.0})
     rules.push_back(
@@ -139,6 +141,17 @@ static std::function<bool(int64_t row)> rows_that_tell(const WriteLook& w, const
   return [=](int64_t row) { return !one_kind || decodes(row) == first; };
 }
 
+// The codes that there are, as far as they go; none where a range is that of its format.
+static std::pair<double, double> range_of(const WriteLook& w, const WriteElements& all) {
+  double low = 0, high = 0;
+  for (const auto* list : {&all.right, &all.wrong})
+    for (const WriteElement& e : *list) {
+      const double got = w.left(e.v, w.slot(e.row), e.head, e.d);
+      if (std::isfinite(got)) low = std::min(low, got), high = std::max(high, got);
+    }
+  return {low, high};
+}
+
 // What a rule gives where the right code stands must be that.
 std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all) {
   std::vector<StepRanked> list;
@@ -147,7 +160,12 @@ std::vector<StepRanked> write_codes(const WriteLook& w, const WriteElements& all
     return w.sides().size() < 2 ? std::numeric_limits<double>::quiet_NaN()
                                 : w.scale(!e.v, w.slot(e.row), e.head);
   };
-  for (const CodeRule& rule : code_rules()) {
+  std::vector<CodeRule> rules = code_rules();
+  if (const auto [low, high] = range_of(w, all); low < high)
+    rules.push_back({"codes_clamped", fmt::format("codes end at {:g} and {:g}", low, high),
+                     [=](int32_t f, double q) { return std::clamp(round_to(f, q), low, high); },
+                     of_eight_bits});
+  for (const CodeRule& rule : rules) {
     const auto given = [&](const WriteElement& e) {
       const int32_t format = w.format(e.v);
       if (!rule.fits(format)) return false;
@@ -209,6 +227,19 @@ std::vector<StepRanked> write_scales(const WriteLook& w) {
     return Rule{cause, how, [&, from](bool v, int64_t row, int32_t h) {
                   const auto [begin, end] = rows_beside(row);
                   return own(v, from(row, begin, end), h) / code(v);
+                }};
+  };
+  // Stored for another slot of the page: of a slot that is nobody's the scale lies as before.
+  std::map<int64_t, int64_t> row_in;
+  for (int64_t n = 0; n < w.rows(); ++n)
+    if (w.slot(n) >= 0) row_in[w.slot(n)] = n;
+  const auto beside_slot = [&](const char* how, int64_t by) {
+    return Rule{"scale_other", how, [&, by](bool v, int64_t row, int32_t h) {
+                  const int64_t slot = w.slot(row), from = slot + by;
+                  const auto at = row_in.find(from);
+                  return at == row_in.end() || from / w.page() != slot / w.page()
+                             ? w.scale_before(v, slot, h)
+                             : own(v, at->second, h) / code(v);
                 }};
   };
   const std::vector<Rule> rules = {
@@ -294,6 +325,8 @@ std::vector<StepRanked> write_scales(const WriteLook& w) {
       {"precision.scale", "the scale in fp16",
        [&](bool v, int64_t row, int32_t h) { return round_to(ASSAY_FP16, own(v, row, h) / code(v)); }},
       {"scale_other", "1 for all", [](bool, int64_t, int32_t) { return 1.0; }},
+      beside_slot("a token's scale lies in the slot before it", 1),
+      beside_slot("a token's scale lies in the slot behind it", -1),
       {"scale_unwritten", "scales lie as before",
        [&](bool v, int64_t row, int32_t h) { return w.scale_before(v, w.slot(row), h); }},
   };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cache as a write left it, and what was to be written: for write_patterns.cpp, write_places.cpp and
-// write_codes.cpp.
+// A cache as a write left it, and what was to be written: for write_patterns.cpp, write_places.cpp,
+// write_altered.cpp and write_codes.cpp.
 #pragma once
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,15 @@ class WriteLook {
     const double got = left(v, slot(row), head, d), was = before(v, slot(row), head, d);
     return got == was || (std::isnan(got) && std::isnan(was));
   }
+  // Whether anything of a slot is another than before.
+  bool changes(bool v, int64_t slot) const {
+    for (int32_t h = 0; h < heads(); ++h)
+      for (int32_t d = 0; d < dims(v); ++d) {
+        const double is = left(v, slot, h, d), was = before(v, slot, h, d);
+        if (!(is == was || (std::isnan(is) && std::isnan(was)))) return true;
+      }
+    return false;
+  }
   int32_t request_of(int64_t row) const {
     for (int32_t r = 0; r < p_.requests; ++r)
       if ((row -= r_.rows_of(r)) < 0) return r;
@@ -163,6 +173,13 @@ inline void put_write(std::vector<StepRanked>& list, const char* cause, const st
 
 // Whose vectors, dimensions and addresses are others'.
 std::vector<StepRanked> write_places(const WriteLook&, const WriteElements&);
+// What a vector became on its way.
+std::vector<StepRanked> write_altered(const WriteLook&, const WriteElements&);
+// Whose slots are changed where no row goes.
+std::vector<StepRanked> write_beside(const WriteLook&);
+// "K of ", and which rows these are, in words: "the last row of every request", "rows 3, 4".
+std::string write_sides(const std::set<bool>& sides, bool one_side);
+std::string write_rows(const WriteLook&, const std::set<int64_t>& rows);
 // How numbers become codes, and scales that are computed.
 std::vector<StepRanked> write_codes(const WriteLook&, const WriteElements&);
 std::vector<StepRanked> write_scales(const WriteLook&);

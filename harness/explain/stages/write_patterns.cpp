@@ -4,6 +4,7 @@
 // explain_step.hpp. Each says how many of the wrong elements it gives, less the right ones it would change.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -15,11 +16,12 @@ namespace {
 constexpr size_t kNamedWriteRows = 6;
 constexpr double kPaddingShare = 0.97;  // where rows are wrong too: whose slot holds it is the plainer word
 
+}  // namespace
+
 std::string write_sides(const std::set<bool>& sides, bool latent) {
   return latent ? "" : sides.size() == 2 ? "K and V of " : *sides.begin() ? "V of " : "K of ";
 }
 
-// Which rows these are, in words.
 std::string write_rows(const WriteLook& w, const std::set<int64_t>& rows) {
   std::map<int32_t, std::vector<int64_t>> of;
   for (int64_t n = 0; n < w.rows(); ++n) of[w.request_of(n)].push_back(n);
@@ -47,6 +49,8 @@ std::string write_rows(const WriteLook& w, const std::set<int64_t>& rows) {
   return words;
 }
 
+namespace {
+
 class WritePatterns {
  public:
   explicit WritePatterns(const StageCase& c) : w_(c) {
@@ -61,8 +65,11 @@ class WritePatterns {
     if (!w_.can()) return {};
     if (!w_.coded()) list_ = write_scales(w_);
     padding();
-    if (all_.wrong.empty()) return std::move(list_);
-    for (auto* more : {write_codes, write_places})
+    if (all_.wrong.empty()) {
+      for (StepRanked& r : write_beside(w_)) list_.push_back(std::move(r));
+      return std::move(list_);
+    }
+    for (auto* more : {write_codes, write_places, write_altered})
       for (StepRanked& r : more(w_, all_)) list_.push_back(std::move(r));
     std::vector<StepRanked> plainer = std::move(list_);
     list_.clear();
@@ -152,7 +159,7 @@ class WritePatterns {
     std::string how;
     for (const bool v : w_.sides())
       for (int64_t slot = 0; slot < w_.slots(); ++slot) {
-        if (due.contains(slot) ? !wrong.contains({v, slot}) : !changes(v, slot)) continue;
+        if (due.contains(slot) ? !wrong.contains({v, slot}) : !w_.changes(v, slot)) continue;
         ++changed;
         const auto from =
             std::find_if(rows.begin(), rows.end(), [&](int64_t n) { return lies(v, n, slot, v); });
@@ -170,14 +177,6 @@ class WritePatterns {
                        (all_.wrong.empty() ? kWriteShare : kPaddingShare) * static_cast<double>(fits) /
                            static_cast<double>(changed),
                        0, ""});
-  }
-  bool changes(bool v, int64_t slot) const {
-    for (int32_t h = 0; h < w_.heads(); ++h)
-      for (int32_t d = 0; d < w_.dims(v); ++d) {
-        const double is = w_.left(v, slot, h, d), was = w_.before(v, slot, h, d);
-        if (!(is == was || (std::isnan(is) && std::isnan(was)))) return true;
-      }
-    return false;
   }
 
   // In the slot of a row stands another row; or the row lies in another slot.
@@ -217,7 +216,7 @@ class WritePatterns {
       either += other || found ? count : 0;
       lost += !other && !found && w_.kept(v, row, 0, 0) ? count : 0;
     }
-    in_first_page();
+    by_rules();
     put(twice ? "rows_shifted" : "slots_shifted", how_other, share(others));
     put("slots_shifted", how_moved, share(moved));
     // What several rows were written to holds the last of them.
@@ -225,24 +224,47 @@ class WritePatterns {
       put("slots_shifted", how_moved.empty() ? how_other : how_moved, share(either + lost));
   }
 
-  // Rows behind the first of a request in its page, round and round: of those that meet the last one stands.
-  void in_first_page() {
-    const int64_t page = w_.reading().problem.page_size;
-    std::map<int64_t, int64_t> stands;  // row by slot
-    int64_t begin = 0;
-    for (int64_t n = 0; n < w_.rows(); ++n) {
-      if (n > 0 && w_.request_of(n) != w_.request_of(n - 1)) begin = n;
-      if (w_.slot(n) < 0 || w_.slot(begin) < 0) continue;
-      const int64_t first = w_.slot(begin);
-      stands[first / page * page + (first % page + n - begin) % page] = n;
+  // Slots by a rule of their own: of rows that meet in one the last stands.
+  void by_rules() {
+    const int64_t page = w_.page(), most = w_.slots();
+    const struct {
+      const char* how;
+      std::function<int64_t(int64_t slot, int64_t first, int64_t behind)> of;
+    } rules[] = {
+        {"rows behind the first of a request go round the page of that one",
+         [=](int64_t, int64_t first, int64_t n) { return first / page * page + (first % page + n) % page; }},
+        {"rows follow the first of their request, whichever page is next",
+         [](int64_t, int64_t first, int64_t n) { return first + n; }},
+        {"all rows of a page go to its first slot",
+         [=](int64_t slot, int64_t, int64_t) { return slot / page * page; }},
+        {"all rows of a request go to the slot of its first",
+         [](int64_t, int64_t first, int64_t) { return first; }},
+        {"a page on", [=](int64_t slot, int64_t, int64_t) { return (slot + page) % most; }},
+        {"a page before", [=](int64_t slot, int64_t, int64_t) { return (slot + most - page) % most; }},
+        {"the place within a page alone, in block 0",
+         [=](int64_t slot, int64_t, int64_t) { return slot % page; }},
+        {"places within a page backwards",
+         [=](int64_t slot, int64_t, int64_t) { return slot / page * page + page - 1 - slot % page; }},
+    };
+    for (const auto& rule : rules) {
+      std::map<int64_t, int64_t> stands;  // row by slot
+      int64_t begin = 0, fits = 0;
+      for (int64_t n = 0; n < w_.rows(); ++n) {
+        if (n > 0 && w_.request_of(n) != w_.request_of(n - 1)) begin = n;
+        if (w_.slot(n) >= 0 && w_.slot(begin) >= 0)
+          stands[rule.of(w_.slot(n), w_.slot(begin), n - begin)] = n;
+      }
+      for (const WriteElement& e : all_.wrong) {
+        const auto at = stands.find(w_.slot(e.row));
+        fits += at == stands.end() ? w_.kept(e.v, e.row, e.head, e.d)
+                                   : w_.holds(e.v, at->second, at->first, e.v, e.head, e.d);
+      }
+      // Nothing but what was left out says nothing of where it went.
+      int64_t lie = 0, gone = 0;
+      for (const auto& [slot, row] : stands)
+        if (slot < most && slot != w_.slot(row)) ++gone, lie += lies(false, row, slot, false);
+      if (2 * lie >= gone && gone > 0) put("slots_shifted", rule.how, share(fits));
     }
-    int64_t fits = 0;
-    for (const WriteElement& e : all_.wrong) {
-      const auto at = stands.find(w_.slot(e.row));
-      fits += at == stands.end() ? w_.kept(e.v, e.row, e.head, e.d)
-                                 : w_.holds(e.v, at->second, at->first, e.v, e.head, e.d);
-    }
-    put("slots_shifted", "rows behind the first of a request go round the page of that one", share(fits));
   }
 
   WriteLook w_;
