@@ -32,7 +32,7 @@ TEST(Composed, RunsOfOneRemainderThatAreReadFromTheRunBefore) {
     };
   });
   EXPECT_THAT(text, HasSubstr("keys of every run of 8 of number 2 modulo 3: K and V of the key -8"));
-  EXPECT_THAT(text, HasSubstr("so        some keys or values of every tile"));
+  EXPECT_THAT(text, HasSubstr("so        some keys or values, of each tile"));
 }
 
 TEST(Composed, AnOrderOfValuesWithinRuns) {

@@ -38,7 +38,7 @@ TEST(Fragments, TwoBitsOfAKeysNumberExchanged) {
         }
       }));
   EXPECT_THAT(text, HasSubstr("V of the key with bits 8 and 16 of its number exchanged, of every run of 32"));
-  EXPECT_THAT(text, HasSubstr("so        some keys or values of every tile"));
+  EXPECT_THAT(text, HasSubstr("so        some keys or values, of each tile"));
 }
 
 TEST(Fragments, ASwizzleThatTheReaderForgets) {
