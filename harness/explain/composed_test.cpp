@@ -203,7 +203,7 @@ TEST(Scopes, AreReadOffTheWrongCells) {
       for (int32_t row = 0; row < p.requests[r].q_len; ++row)
         for (int32_t h = 0; h < 4; ++h) judged.push_back({{r, row, h}, wrong({r, row, h})});
     std::string words;
-    for (const Scope& s : scopes_of(p, judged)) words += s.words + "\n";
+    for (const Scope& s : scopes_of(p, judged)) words += s.name.words + "\n";
     return words;
   };
   const auto block = [&](const Cell& c, int32_t size) { return (c.row * 4 + c.head) % size; };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "harness/explain/cut.hpp"
 #include "harness/explain/families/row_block.hpp"
@@ -30,6 +31,8 @@ constexpr Runs kRuns[] = {
     {"those of even number", [](int32_t run, int32_t) { return run % 2 == 0; }, 0.35},
 };
 
+constexpr std::pair<int32_t, int32_t> kLanes[] = {{0, 2}, {1, 2}, {0, 4}, {1, 4}, {2, 4}, {3, 4}};
+
 }  // namespace
 
 std::vector<SomeKeys> some_keys(const Clues& clues) {
@@ -50,6 +53,10 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
         list.push_back(
             {fmt::format("in keys {} than {} before the row", near ? "nearer" : "no nearer", reach),
              [=](const Scene& s, int32_t j) { return (s.position - j < reach) == near; }, 0.35});
+  // A unit of its own for some of the lanes of a register.
+  for (const auto& [lane, of] : kLanes)
+    list.push_back({fmt::format("in key {} of every {}", lane, of),
+                    [lane = lane, of = of](const Scene&, int32_t j) { return j % of == lane; }, 0.35});
   const auto score = [&](const char* words, double cost, bool (*of)(const ScoreParts&)) {
     list.push_back({words, nullptr, cost, of});
   };

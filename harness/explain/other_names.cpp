@@ -5,70 +5,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <set>
 
+#include "harness/explain/keys_taken.hpp"
 #include "harness/explain/layouts.hpp"
+#include "harness/ops/op.hpp"
 
 namespace assay {
 namespace {
 
-constexpr size_t kCellsNamed = 24;     // wrong ones that are looked at
-constexpr int32_t kRowsNamed = 16;     // of a request, about
+constexpr size_t kCellsNamed = 24;                                     // wrong ones that are looked at
+constexpr int32_t kRowsNamed = 16;                                     // of a request, about
+constexpr int32_t kLeastRun = 8, kLeastTile = 16, kLargestTile = 128;  // keys, of what loops take at once
 constexpr double kEquallyNear = 1e-9;  // relative, of predictions in double precision
 
 bool as_near(double a, double b) {
-  return a == b || (std::isnan(a) && std::isnan(b)) ||
-         std::fabs(a - b) <= kEquallyNear * std::max({1.0, std::fabs(a), std::fabs(b)});
+  if (!std::isfinite(a) || !std::isfinite(b)) return a == b || (std::isnan(a) && std::isnan(b));
+  return std::fabs(a - b) <= kEquallyNear * std::max({1.0, std::fabs(a), std::fabs(b)});
 }
 bool as_near(const std::vector<double>& a, const std::vector<double>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) { return as_near(x, y); });
 }
 bool as_near(const Prediction& a, const Prediction& b) { return as_near(a.lse, b.lse) && as_near(a.o, b.o); }
-
-// The keys of a cell under a hypothesis, beside those that it should have.
-struct KeysTaken {
-  std::vector<int32_t> kept, missing, added, behind;  // positions; behind the request's last key
-  int32_t newest_added = -1;                          // where the last of those stands
-  bool unused = false;                                // some of these lie where no key does
-};
-
-// Empty where a key is anything but taken or not: counted otherwise, read elsewhere.
-std::optional<KeysTaken> keys_taken(const Clues& clues, const Rules& rules, const Cell& cell) {
-  const Problem& p = clues.problem();
-  Predictor& predictor = clues.predictor;
-  const int32_t kv_head = cell.head / p.group();
-  KvStore& store = predictor.store(cell.request, kv_head);
-  Scene scene{p, cell, store, store.keys(), place_of_row(p, cell), kv_head, &predictor};
-  std::vector<Term> terms;
-  for (int32_t j = 0; j < scene.kv_len; ++j)
-    if (rules.sees ? rules.sees(scene, j) : visible(p, cell.request, cell.row, j)) terms.push_back({j, j, j});
-  if (rules.edit_terms) rules.edit_terms(scene, terms);
-  KeysTaken keys;
-  std::vector<char> taken(scene.kv_len, 0);
-  for (const Term& t : terms) {
-    const bool plain = t.weight == 1 && t.in_sum == 1 && t.in_output == 1 && t.k_factor == 1 &&
-                       t.v_factor == 1 && !t.k_for_v && !t.v_for_k && std::isnan(t.forced) && t.position >= 0;
-    if (!plain || (!t.zero && (t.k_row != t.v_row || !store.has(t.k_row, t.v_row)))) return std::nullopt;
-    if (t.position >= scene.kv_len) {
-      if (t.k_row < scene.kv_len && !t.zero) return std::nullopt;
-      keys.behind.push_back(t.position);
-      keys.unused = keys.unused || (!t.zero && std::isnan(store.k(t.k_row)[0]));
-      continue;
-    }
-    if (t.zero || t.k_row != t.position || taken[t.position] != 0) return std::nullopt;
-    taken[t.position] = 1;
-  }
-  for (int32_t j = 0; j < scene.kv_len; ++j) {
-    const bool right = visible(p, cell.request, cell.row, j);
-    if (right && taken[j] != 0) keys.kept.push_back(j);
-    if (right && taken[j] == 0) keys.missing.push_back(j);
-    if (right || taken[j] == 0) continue;
-    keys.added.push_back(j);
-    keys.newest_added = std::max(keys.newest_added, place_of_key(scene, j));
-  }
-  return keys;
-}
 
 // One sentence, of which every cell is asked.
 struct OtherSentence {
@@ -77,13 +37,18 @@ struct OtherSentence {
 };
 
 bool lacks_alone(const KeysTaken& k) { return !k.missing.empty() && k.added.empty() && k.behind.empty(); }
+// ... of one run of them.
+bool lacks_run(const KeysTaken& k) {
+  return lacks_alone(k) && std::none_of(k.kept.begin(), k.kept.end(), [&](int32_t j) {
+           return j > k.missing.front() && j < k.missing.back();
+         });
+}
 bool adds_alone(const KeysTaken& k) { return k.missing.empty() && !k.added.empty() && k.behind.empty(); }
 
 constexpr OtherSentence kSentencesOfKeys[] = {
     {"mask.causal_short",
-     [](const Problem& p, const Cell&, int32_t, const KeysTaken& k) {
-       return p.mask == ASSAY_MASK_CAUSAL && lacks_alone(k) &&
-              (k.kept.empty() || k.missing.front() > k.kept.back());
+     [](const Problem&, const Cell&, int32_t, const KeysTaken& k) {
+       return lacks_alone(k) && (k.kept.empty() || k.missing.front() > k.kept.back());
      }},
     {"mask.window_short",
      [](const Problem& p, const Cell&, int32_t, const KeysTaken& k) {
@@ -94,6 +59,29 @@ constexpr OtherSentence kSentencesOfKeys[] = {
        return lacks_alone(k) && k.missing.front() == 0 &&
               (k.kept.empty() || k.missing.back() < k.kept.front());
      }},
+    {"keys.tail_dropped",
+     [](const Problem& p, const Cell&, int32_t, const KeysTaken& k) {
+       return lacks_run(k) && (k.kept.empty() || k.missing.front() > k.kept.back()) &&
+              k.missing.front() % kLeastRun == 0 &&
+              k.kv_len - k.missing.front() <= std::max(kLargestTile, p.page_size);
+     }},
+    {"keys.tile_dropped",
+     [](const Problem&, const Cell&, int32_t, const KeysTaken& k) {
+       if (!lacks_run(k)) return false;
+       const int32_t from = k.missing.front(), to = k.missing.back() + 1;
+       const bool last = k.kept.empty() || k.kept.back() < from;
+       return from % kLeastTile == 0 && (to % kLeastTile == 0 || last) && to - from <= kLargestTile;
+     }},
+    {"page.skipped",
+     [](const Problem& p, const Cell&, int32_t, const KeysTaken& k) {
+       if (!op_of(p).has_cache || p.page_size < 2 || !lacks_alone(k)) return false;
+       return std::none_of(k.missing.begin(), k.missing.end(), [&](int32_t gone) {
+         return std::any_of(k.kept.begin(), k.kept.end(),
+                            [&](int32_t j) { return j / p.page_size == gone / p.page_size; });
+       });
+     }},
+    {"keys.one_dropped", [](const Problem&, const Cell&, int32_t,
+                            const KeysTaken& k) { return lacks_alone(k) && k.missing.size() == 1; }},
     {"mask.causal_long",
      [](const Problem& p, const Cell&, int32_t position, const KeysTaken& k) {
        return p.mask == ASSAY_MASK_CAUSAL && adds_alone(k) && k.added.front() > position;
@@ -101,6 +89,12 @@ constexpr OtherSentence kSentencesOfKeys[] = {
     {"mask.window_long",
      [](const Problem& p, const Cell&, int32_t position, const KeysTaken& k) {
        return p.window_left >= 0 && adds_alone(k) && k.newest_added < position - p.window_left;
+     }},
+    {"mask.window_coarse",
+     [](const Problem& p, const Cell&, int32_t, const KeysTaken& k) {
+       if (p.window_left < 0 || k.kept.empty()) return false;
+       if (lacks_run(k) && k.missing.back() < k.kept.front()) return k.kept.front() % kLeastRun == 0;
+       return adds_alone(k) && k.added.back() < k.kept.front() && k.added.front() % kLeastRun == 0;
      }},
     {"mask.chunk_wide",
      [](const Problem& p, const Cell&, int32_t position, const KeysTaken& k) {
@@ -115,6 +109,19 @@ constexpr OtherSentence kSentencesOfKeys[] = {
        return k.missing.empty() && k.added.empty() && k.unused;
      }},
 };
+
+// Whether cells lack keys at one end of theirs, or have more there, and not as many of them each.
+bool edge_wanders(const std::vector<KeysTaken>& cells, bool newest) {
+  std::set<ptrdiff_t> off;
+  for (const KeysTaken& k : cells) {
+    if (k.kept.empty() || !k.behind.empty() || k.missing.empty() == k.added.empty()) return false;
+    const std::vector<int32_t>& keys = k.missing.empty() ? k.added : k.missing;
+    if (newest ? keys.front() < k.kept.back() : keys.back() > k.kept.front()) return false;
+    const auto count = static_cast<ptrdiff_t>(keys.size());
+    off.insert(k.missing.empty() ? count : -count);
+  }
+  return off.size() > 1;
+}
 
 // Whether the rows of a request take their keys as if it had fewer: no row any from one number on, or each
 // stands so much earlier.
@@ -161,6 +168,73 @@ std::optional<bool> of_other_head(const std::vector<Cell>& changed, const Of& of
   return head;
 }
 
+// Keys that hold what another slot of their kind holds in another page of the request. Empty: none does, or
+// some hold something else.
+std::string_view name_of_place(const Clues& clues, const Rules& rules, const std::vector<Cell>& changed) {
+  const Problem& p = clues.problem();
+  if (!op_of(p).has_cache || p.page_size < 2) return {};
+  bool keys_too = false, values_alone = true;
+  for (const Cell& cell : changed) {
+    const std::optional<KeysRead> read = keys_read(clues, rules, cell);
+    if (!read || read->at.empty()) return {};
+    for (size_t i = 0; i < read->at.size(); ++i) {
+      const int32_t slot = read->at[i] % p.page_size;
+      const bool k_moves = read->k_from[i] != read->at[i];
+      const bool v_moves = read->v_from[i] != read->at[i];
+      if (read->k_from[i] % p.page_size != slot || read->v_from[i] % p.page_size != slot) return {};
+      if (k_moves && v_moves && read->k_from[i] != read->v_from[i]) return {};
+      keys_too = keys_too || k_moves, values_alone = values_alone && !k_moves;
+    }
+  }
+  return keys_too == values_alone ? std::string_view{} : keys_too ? "page.wrong" : "page.v_only";
+}
+
+// What the line has and a kernel may leave out, or adds unasked: whatever a hypothesis says, if the numbers
+// are these that is what was done.
+struct LeftOut {
+  std::string_view cause;
+  enum Of {
+    kBoth,
+    kLse,
+    kSinkOfLse
+  } of;  // an LSE without numbers says nothing of its terms, but of its sink
+  Rules rules;
+};
+std::vector<LeftOut> left_out(const Clues& clues) {
+  const Problem& p = clues.problem();
+  std::vector<LeftOut> list;
+  const auto add = [&](std::string_view cause, LeftOut::Of of, const auto& set) {
+    list.push_back({cause, of, clues.predictor.right()});
+    set(list.back().rules);
+  };
+  const auto scores = [&](std::string_view cause, void (*without)(ScoreParts&)) {
+    add(cause, LeftOut::kBoth, [without](Rules& r) {
+      r.score = [without](const Scene&, const Term&, const ScoreParts& parts) {
+        ScoreParts bare = parts;
+        without(bare);
+        return standard_score(bare);
+      };
+    });
+  };
+  const auto lse = [&](std::string_view cause, LeftOut::Of whose, double (*of)(const LseParts&)) {
+    add(cause, whose, [of](Rules& r) { r.lse = [of](const Scene&, const LseParts& l) { return of(l); }; });
+  };
+  if (p.softcap > 0) scores("softcap.ignored", [](ScoreParts& s) { s.softcap = 0; });
+  if (p.alibi != ASSAY_ALIBI_NONE) scores("alibi.ignored", [](ScoreParts& s) { s.alibi = ASSAY_ALIBI_NONE; });
+  if (p.sinks) {
+    add("sinks.ignored", LeftOut::kBoth, [](Rules& r) {
+      r.sink = [](const Scene&, double) { return -std::numeric_limits<double>::infinity(); };
+    });
+    lse("lse.ignores_sink", LeftOut::kSinkOfLse, [](const LseParts& l) { return l.without_sink; });
+  }
+  if (!p.sinks)
+    add("sinks.invented", LeftOut::kBoth,
+        [](Rules& r) { r.sink = [](const Scene&, double) { return 0.0; }; });
+  lse("lse.ignores_max", LeftOut::kLse, [](const LseParts& l) { return std::log(l.sum); });
+  lse("lse.ignores_sum", LeftOut::kLse, [](const LseParts& l) { return l.maximum; });
+  return list;
+}
+
 }  // namespace
 
 std::vector<std::string_view> other_names(const Clues& clues, const Hypothesis& h) {
@@ -169,19 +243,20 @@ std::vector<std::string_view> other_names(const Clues& clues, const Hypothesis& 
     if (!h.called(cause) && std::find(names.begin(), names.end(), cause) == names.end())
       names.push_back(cause);
   };
-  if (h.by_cell || h.rules.weight_noise > 0 || h.rules.passes != Passes::kBoth) return names;
+  if (h.by_cell || h.rules.weight_noise > 0) return names;
   Predictor& predictor = clues.predictor;
   const Problem& p = clues.problem();
   const Rules right = predictor.right();
   std::vector<Cell> changed;
   std::vector<Prediction> got;
-  bool o_stays = true;
+  bool o_stays = true, of_nothing = true;
   for (const Sample& s : clues.bad) {
     if (s.call == Call::kLow || changed.size() == kCellsNamed) continue;
     Prediction here = predictor.predict(h.rules, s.cell);
     const Prediction there = predictor.predict(right, s.cell);
     if (as_near(here, there)) continue;
     o_stays = o_stays && as_near(here.o, there.o);
+    of_nothing = of_nothing && std::isinf(there.lse) && std::isfinite(here.lse);
     changed.push_back(s.cell);
     got.push_back(std::move(here));
   }
@@ -191,11 +266,24 @@ std::vector<std::string_view> other_names(const Clues& clues, const Hypothesis& 
       if (!as_near(predictor.predict(rules, changed[i]), got[i])) return false;
     return true;
   };
+  if (h.cause == "page.swapped" || h.cause == "page.of_other_request") name("page.wrong");
   if (o_stays && works_in_parts(clues.evidence)) name("merge.lse_wrong");
+  if (o_stays && (h.cause.starts_with("merge.") || h.cause.starts_with("softmax."))) name("lse.other_value");
+  if (of_nothing) name("lse.empty_row");
+  const bool numbers =
+      std::any_of(got.begin(), got.end(), [](const Prediction& g) { return std::isfinite(g.lse); });
+  for (const LeftOut& plain : left_out(clues)) {
+    if (h.called(plain.cause) || (plain.of == LeftOut::kLse && !(o_stays && numbers))) continue;
+    if ((plain.of != LeftOut::kSinkOfLse || o_stays) && like_all(plain.rules)) name(plain.cause);
+  }
+  if (h.rules.passes != Passes::kBoth) return names;
   Rules alone = right;
-  if (h.rules.sees || h.rules.edit_terms) {
+  const std::optional<Rules> fewer = keys_without_parts(clues, h.rules, changed);
+  if (h.rules.sees || h.rules.edit_terms || fewer) {
     alone.sees = h.rules.sees, alone.edit_terms = h.rules.edit_terms;
+    if (fewer) alone = *fewer;
     if (!like_all(alone)) return names;
+    if (const std::string_view place = name_of_place(clues, alone, changed); !place.empty()) name(place);
     std::vector<KeysTaken> of;
     for (const Cell& cell : changed)
       if (std::optional<KeysTaken> keys = keys_taken(clues, alone, cell)) of.push_back(std::move(*keys));
@@ -207,6 +295,9 @@ std::vector<std::string_view> other_names(const Clues& clues, const Hypothesis& 
       if (holds) name(sentence.cause);
     }
     if (as_if_shorter(clues, alone, changed)) name("keys.kv_len_short");
+    if (!h.rules.sees) return names;  // of a mask
+    if (p.mask == ASSAY_MASK_CAUSAL && edge_wanders(of, true)) name("mask.causal_anchor");
+    if (p.window_left >= 0 && edge_wanders(of, false)) name("mask.window_anchor");
     return names;
   }
   if (h.rules.query_of) {

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <ostream>
+#include <string>
+#include <vector>
 
 #include "harness/explain/second_line.hpp"
 #include "harness/explain/testing/step_classes.hpp"
@@ -19,9 +22,12 @@ using ::testing::Not;
 
 struct OfTwoLines {
   Evidence here, there, usual;
-  OfTwoLines(const std::string& line, const Mistakes& make)
-      : here(fabricated(line, kFake, make)), there(fabricated(second_line(line), kFake, make)) {
-    if (const std::string text = usual_line(line); !text.empty()) usual = fabricated(text, kFake, make);
+  OfTwoLines(const std::string& line, const Mistakes& make, const std::string& library = kFake,
+             const std::string& kernel = "paged_ok_fake")
+      : here(fabricated(line, library, make, {}, kernel)),
+        there(fabricated(second_line(line), library, make, {}, kernel)) {
+    if (const std::string text = usual_line(line); !text.empty())
+      usual = fabricated(text, library, make, {}, kernel);
   }
   Explanation explained(const std::vector<std::string>& without = {}) const {
     return explain(here, without, [this](BesideLine which) -> const Evidence* {
@@ -84,6 +90,79 @@ const SaidToo kSaidToo[] = {
      }},
 };
 INSTANTIATE_TEST_SUITE_P(All, OtherNames, ::testing::ValuesIn(kSaidToo),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+// Where every word for what was done is taken away, none of another family says the same numbers.
+struct TakenAway {
+  const char *name, *line;
+  std::vector<std::string> causes;
+  Mistakes make;
+};
+std::ostream& operator<<(std::ostream& to, const TakenAway& t) { return to << t.name; }
+
+class NamesTaken : public ::testing::TestWithParam<TakenAway> {};
+
+TEST_P(NamesTaken, LeaveNone) {
+  const TakenAway& t = GetParam();
+  const std::string op(t.line, std::string_view(t.line).find(' '));
+  const OfTwoLines lines(t.line, t.make, ASSAY_BINARY_DIR "/libassay_cpu.so", op + "_naive_cpu");
+  EXPECT_TRUE(sure(lines.explained().ranking)) << t.line;
+  const Explanation x = lines.explained(t.causes);
+  EXPECT_FALSE(sure(x.ranking)) << explanation_text(x, make_problem(parse_scenario(t.line)), 5, false);
+}
+
+const TakenAway kTakenAway[] = {
+    // A curve that is cut where no score comes is no curve.
+    {"CapLeftOut",
+     "paged h=4/2 d=32 cap=5 batch=2q1s50_1q5s30 seed=3",
+     {"softcap.ignored"},
+     [](const Problem&, Rules& r) {
+       r.score = [](const Scene& s, const Term&, ScoreParts parts) {
+         if (s.problem.requests[s.cell.request].q_len == 1) parts.softcap = 0;
+         return standard_score(parts);
+       };
+     }},
+    // A split that is the tail.
+    {"KeysBehind256",
+     "paged h=2/1 d=32 batch=1q1s300_1q2s100 seed=3",
+     {"keys.kv_len_short", "keys.tail_dropped", "mask.causal_short"},
+     [](const Problem&, Rules& r) {
+       r.sees = [](const Scene& s, int32_t j) { return j <= s.position && j < 256; };
+     }},
+    // Keys of the last page by their number in the request.
+    {"LastPageOfTheOneBefore",
+     "paged h=4/2 d=32 page=16 batch=2q1s90_1q5s70 seed=3",
+     {"page.wrong"},
+     [](const Problem&, Rules& r) {
+       r.edit_terms = [](Scene& s, std::vector<Term>& terms) {
+         for (Term& t : terms)
+           if (t.position / 16 == (s.kv_len - 1) / 16 && t.position >= 16)
+             t.k_row = t.v_row = t.position - 16;
+       };
+     }},
+    // Keys of no weight are keys that are left out.
+    {"FirstKeyOfTheWindow",
+     "paged h=4/2 d=64 window=15 batch=2q1s40_1q6s33_1q1s9 seed=3",
+     {"mask.window_short"},
+     [](const Problem&, Rules& r) {
+       r.sees = [](const Scene& s, int32_t j) { return j <= s.position && j > s.position - 15; };
+     }},
+    {"SinkOfRowsThatSeeNothing",
+     "prefill h=4/2 d=32 sinks=on batch=1q9s5_1q6s20 seed=3",
+     {"sinks.ignored", "lse.ignores_sink"},
+     [](const Problem&, Rules& r) {
+       r.lse = [](const Scene&, const LseParts& l) {
+         return std::isinf(l.without_sink) ? l.without_sink : l.lse;
+       };
+     }},
+    {"SmallWeightsLeftOut",
+     "paged h=4/2 d=32 input=peaked batch=1q1s90_1q3s50 seed=3",
+     {"softmax.small_dropped"},
+     [](const Problem&, Rules& r) {
+       r.exp_of = [](double x) { return std::exp(x) < 1 / 256.0 ? 0 : std::exp(x); };
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(All, NamesTaken, ::testing::ValuesIn(kTakenAway),
                          [](const auto& of) { return std::string(of.param.name); });
 
 // What is true on one request alone is not said.

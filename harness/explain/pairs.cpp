@@ -130,7 +130,7 @@ class Scoped {
       const auto held = std::count(in.begin(), in.end(), 1);
       if (held == 0 || held == static_cast<ptrdiff_t>(samples)) continue;
       in_.push_back(std::move(in));
-      words_.push_back(scope.words);
+      words_.push_back(scope.name.words);
     }
   }
   void fit(const Hypotheses& all, const Rules& both, Pair& pair) {

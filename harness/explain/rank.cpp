@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "harness/explain/compose.hpp"
 #include "harness/explain/everywhere.hpp"
 #include "harness/explain/misfit.hpp"
 #include "harness/explain/narrow.hpp"
@@ -155,7 +156,10 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     numbers += std::isfinite(clues.evidence.got(samples[i].call, samples[i].cell, 0));
   }
   if (wrong_samples > 0) ranking.finite = static_cast<double>(numbers) / static_cast<double>(wrong_samples);
-  const std::vector<Scope> scopes = scopes_of(clues.problem(), judged);
+  const std::vector<Scope> scopes = choice.parts.empty()
+                                        ? scopes_of(clues.problem(), judged)
+                                        : scopes_named(clues.problem(), judged, choice.parts);
+  if (!choice.only.empty()) ranking.around = parts_around(clues.problem(), judged);
   Tester tester(clues, low, samples, is_bad, right_dims(clues.evidence, samples.front().call, judged));
   ranking.nothing = tester.nothing();
 
@@ -172,18 +176,18 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       each(Form{tester.mean(of, in, dims ? &Tester::One::dims : &Tester::One::total), price, free, in, dims,
                 scope});
     };
-    form(nullptr, false, 0, 0);
-    if (partial) {
+    if (choice.parts.empty()) form(nullptr, false, 0, 0);
+    if (partial || !choice.parts.empty())
       for (size_t s = 0; s < scopes.size(); ++s)
         form(&in_scope[s], false, kScopeCost + scopes[s].cost, 0, static_cast<int>(s));
-      form(&in_bad, false, kPartialCost, 1);
-    }
+    if (!choice.parts.empty()) return;
+    if (partial) form(&in_bad, false, kPartialCost, 1);
     if (!tester.by_dims()) return;
     form(nullptr, true, kScopeCost, 0);
     if (partial) form(&in_bad, true, kPartialCost + kScopeCost, 1);
   };
   const auto words = [&](const Form& f) -> std::string {
-    if (f.scope >= 0) return ", in " + scopes[f.scope].words;
+    if (f.scope >= 0) return ", in " + scopes[f.scope].name.words;
     if (f.dims) return f.in ? ", in the wrong dimensions of the wrong cells" : ", in the wrong dimensions";
     return f.in ? ", in the wrong cells only" : "";
   };
@@ -325,8 +329,8 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       r.in_some_keys = h.in_some_keys;
       r.price = f.price;
       if (f.scope >= 0) {
-        const Scope& scope = scopes[f.scope];
-        r.side = scope.side, r.side_least = scope.least, r.side_most = scope.most;
+        r.parts = scopes[f.scope].same;
+        r.parts.insert(r.parts.begin(), scopes[f.scope].name);
       }
       reached.emplace_back(f.misfit, t.index);
       if (explained >= kSure) forms_of[h.cause].push_back({r, t.index, f});
@@ -363,6 +367,17 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
                  : best_pair(clues, tester, all, tried, probes, samples.size());
       if (!two) continue;
       const Hypothesis &a = all[two->first], &b = all[two->second];
+      // What both of them say by one sentence, too.
+      Hypothesis as_one = a;
+      as_one.also_called.assign(1, b.cause);
+      std::vector<std::string_view> names_of_two;
+      if (compose(clues.predictor.right(), a.rules, b.rules, &as_one.rules))
+        names_of_two = other_names(clues, as_one);
+      if (std::any_of(names_of_two.begin(), names_of_two.end(), [&](std::string_view n) {
+            return std::find(choice.without.begin(), choice.without.end(), n) != choice.without.end();
+          }))
+        continue;
+      std::erase(names_of_two, b.cause);
       // The price of having looked at so many pairs and of their numbers, spread over the wrong cells.
       const double price =
           (2 + a.free + b.free) * std::log(double(all.size())) / static_cast<double>(ranking.bad_cells);
@@ -380,6 +395,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
             a.free + b.free,
             b.cause};
         both.price = both.cost - std::min(a.cost, b.cost);
+        both.names = std::move(names_of_two);
         ranking.list.insert(ranking.list.begin(), std::move(both));
         break;
       }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/explain/hypothesis.hpp"
+#include "harness/explain/samples.hpp"
 
 namespace assay {
 
@@ -32,9 +33,7 @@ struct Ranked {
   // It explains as much as the first one here, and less on the second line.
   bool told_apart = false;
   double price = 0;  // of the cost, that of holding in a part of the case, or of a pair that of being one
-  // Where that part is all on one side of a number (Scope).
-  const char* side = nullptr;
-  int32_t side_least = 0, side_most = 0;
+  std::vector<PartName> parts = {};  // that this part may be, its own first; empty: it has no name
   // Causes whose sentences say the same of it (other_names.hpp).
   std::vector<std::string_view> names = {};
   bool by_values = false;  // where it shows depends on how large scores and weights are
@@ -54,6 +53,8 @@ struct Ranking {
   int64_t bad_cells = 0;  // wrong cells of the case, not of the sample
   double finite = 1;      // share of the wrong samples that hold numbers: NaN fits whatever predicts it
   std::vector<Sample> samples;
+  std::vector<PartName>
+      around;  // parts of the case that hold all wrong cells, of another line than the first
   // Cause and words of hypotheses that explain as much as the best.
   std::set<std::pair<std::string_view, std::string>> alike;
   // What is said is said of another line too (second_line.hpp); empty: none was looked at, or it shows
@@ -71,7 +72,9 @@ struct Choice {
   std::set<std::pair<std::string_view, std::string>> words;
   // Numbers that the other line gives, and what they are on this one: they may differ by that.
   std::set<std::pair<std::string, std::string>> given = {};
-  bool narrow = false;               // other forms are tried although a hypothesis explains the case
+  bool narrow = false;  // other forms are tried although a hypothesis explains the case
+  // If any: only what holds in one of these parts of the case, all wrong cells among them.
+  std::vector<PartName> parts = {};
   std::vector<Family> further = {};  // tried where nothing of the others explains the case
   std::vector<Family> upon = {};     // ... and on top of what explains a part of it
   std::vector<Family> cut = {};      // ... and in unusual ways in parts and tiles

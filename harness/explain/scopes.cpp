@@ -3,6 +3,7 @@
 // size, and all that lies on one side of a number, which is read off the wrong cells.
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "harness/explain/samples.hpp"
@@ -30,7 +31,8 @@ void blocks_of(int32_t size, bool packed, double cost, std::vector<Scope>& to) {
   };
   const std::string unit = packed ? "rows and heads" : "rows";
   const auto add = [&](std::string words, double more, auto holds) {
-    to.push_back({std::move(words), [at, holds](const Problem& p, const Cell& c) { return holds(at(p, c)); },
+    to.push_back({{std::move(words)},
+                  [at, holds](const Problem& p, const Cell& c) { return holds(at(p, c)); },
                   cost + more});
   };
   add(fmt::format("the last of every {} {}", size, unit), 0, [](const At& a) { return a.place == a.of - 1; });
@@ -107,12 +109,12 @@ void sides_of(const Problem& p, const std::vector<Judged>& judged, std::vector<S
       if (n < low) below = std::max(below, n + 1);
       if (n > high) above = std::min(above, n - 1);
     }
-    to.push_back({fmt::format(fmt::runtime(number.at_least), low),
-                  [of = number.of, low](const Problem& q, const Cell& c) { return of(q, c) >= low; }, kBySide,
-                  number.at_least, below, low});
-    to.push_back({fmt::format(fmt::runtime(number.at_most), high),
+    to.push_back({{fmt::format(fmt::runtime(number.at_least), low), number.at_least, below, low},
+                  [of = number.of, low](const Problem& q, const Cell& c) { return of(q, c) >= low; },
+                  kBySide});
+    to.push_back({{fmt::format(fmt::runtime(number.at_most), high), number.at_most, high, above},
                   [of = number.of, high](const Problem& q, const Cell& c) { return of(q, c) <= high; },
-                  kBySide, number.at_most, high, above});
+                  kBySide});
   }
 }
 
@@ -123,12 +125,12 @@ void remainders_of(const Problem& p, std::vector<Scope>& to) {
   for (const int32_t size : sizes)
     for (const bool whole : {true, false}) {
       const char* how = whole ? "a multiple of {} keys" : "no multiple of {} keys";
-      to.push_back({"requests of " + fmt::format(fmt::runtime(how), size),
+      to.push_back({{"requests of " + fmt::format(fmt::runtime(how), size)},
                     [=](const Problem& q, const Cell& c) {
                       return (q.requests[c.request].kv_len % size == 0) == whole;
                     },
                     kBySide});
-      to.push_back({"rows that stand behind " + fmt::format(fmt::runtime(how), size),
+      to.push_back({{"rows that stand behind " + fmt::format(fmt::runtime(how), size)},
                     [=](const Problem& q, const Cell& c) { return (stands_at(q, c) % size == 0) == whole; },
                     kBySide + 0.1});
     }
@@ -141,57 +143,60 @@ std::vector<Scope> all_scopes() {
   using C = const Cell&;
   const auto rows = [](P q, C c) { return q.requests[c.request].q_len; };
   std::vector<Scope> all = {
-      {"the last request", [](P q, C c) { return c.request + 1 == static_cast<int32_t>(q.requests.size()); }},
-      {"the first request", [](P, C c) { return c.request == 0; }},
-      {"all requests but the first", [](P, C c) { return c.request > 0; }},
-      {"requests of odd number", [](P, C c) { return c.request % 2 == 1; }},
-      {"requests of even number", [](P, C c) { return c.request % 2 == 0; }},
-      {"requests with one row", [=](P q, C c) { return rows(q, c) == 1; }},
-      {"requests with several rows", [=](P q, C c) { return rows(q, c) > 1; }},
-      {"the first row of each request", [](P, C c) { return c.row == 0; }},
-      {"all rows but the first", [](P, C c) { return c.row > 0; }},
-      {"the last row of each request", [=](P q, C c) { return c.row == rows(q, c) - 1; }},
-      {"rows of odd number", [](P, C c) { return c.row % 2 == 1; }},
-      {"rows of even number", [](P, C c) { return c.row % 2 == 0; }},
-      {"heads of odd number", [](P, C c) { return c.head % 2 == 1; }},
-      {"heads of even number", [](P, C c) { return c.head % 2 == 0; }},
-      {"head 0", [](P, C c) { return c.head == 0; }},
-      {"all heads but head 0", [](P, C c) { return c.head > 0; }},
-      {"the last head", [](P q, C c) { return c.head == q.heads_q - 1; }},
-      {"the upper half of the heads", [](P q, C c) { return c.head >= q.heads_q / 2; }},
-      {"the lower half of the heads", [](P q, C c) { return c.head < q.heads_q / 2; }},
-      {"the first head of each group", [](P q, C c) { return c.head % q.group() == 0; }},
-      {"all heads but the first of each group", [](P q, C c) { return c.head % q.group() > 0; }},
-      {"the last head of each group", [](P q, C c) { return c.head % q.group() == q.group() - 1; }},
-      {"the first KV head", [](P q, C c) { return c.head / q.group() == 0; }},
-      {"the last KV head", [](P q, C c) { return c.head / q.group() == q.heads_kv - 1; }},
+      {{"the last request"},
+       [](P q, C c) { return c.request + 1 == static_cast<int32_t>(q.requests.size()); }},
+      {{"the first request"}, [](P, C c) { return c.request == 0; }},
+      {{"all requests but the first"}, [](P, C c) { return c.request > 0; }},
+      {{"requests of odd number"}, [](P, C c) { return c.request % 2 == 1; }},
+      {{"requests of even number"}, [](P, C c) { return c.request % 2 == 0; }},
+      {{"requests with one row"}, [=](P q, C c) { return rows(q, c) == 1; }},
+      {{"requests with several rows"}, [=](P q, C c) { return rows(q, c) > 1; }},
+      {{"the first row of each request"}, [](P, C c) { return c.row == 0; }},
+      {{"all rows but the first"}, [](P, C c) { return c.row > 0; }},
+      {{"the last row of each request"}, [=](P q, C c) { return c.row == rows(q, c) - 1; }},
+      {{"rows of odd number"}, [](P, C c) { return c.row % 2 == 1; }},
+      {{"rows of even number"}, [](P, C c) { return c.row % 2 == 0; }},
+      {{"heads of odd number"}, [](P, C c) { return c.head % 2 == 1; }},
+      {{"heads of even number"}, [](P, C c) { return c.head % 2 == 0; }},
+      {{"head 0"}, [](P, C c) { return c.head == 0; }},
+      {{"all heads but head 0"}, [](P, C c) { return c.head > 0; }},
+      {{"the last head"}, [](P q, C c) { return c.head == q.heads_q - 1; }},
+      {{"the upper half of the heads"}, [](P q, C c) { return c.head >= q.heads_q / 2; }},
+      {{"the lower half of the heads"}, [](P q, C c) { return c.head < q.heads_q / 2; }},
+      {{"the first head of each group"}, [](P q, C c) { return c.head % q.group() == 0; }},
+      {{"all heads but the first of each group"}, [](P q, C c) { return c.head % q.group() > 0; }},
+      {{"the last head of each group"}, [](P q, C c) { return c.head % q.group() == q.group() - 1; }},
+      {{"the first KV head"}, [](P q, C c) { return c.head / q.group() == 0; }},
+      {{"the last KV head"}, [](P q, C c) { return c.head / q.group() == q.heads_kv - 1; }},
   };
   // Blocks of (row, head of the group) pairs.
   for (int32_t size : {4, 8, 16, 32, 64}) {
     const auto at = [size](P q, C c) { return (c.row * q.group() + c.head % q.group()) % size; };
-    all.push_back({fmt::format("the last of every {} rows and heads", size), [=](P q, C c) {
+    all.push_back({{fmt::format("the last of every {} rows and heads", size)}, [=](P q, C c) {
                      const bool end = c.row == rows(q, c) - 1 && c.head % q.group() == q.group() - 1;
                      return end || at(q, c) == size - 1;
                    }});
     if (size > 4)
       for (bool upper : {true, false})
         all.push_back(
-            {fmt::format("the {} half of every {} rows and heads", upper ? "second" : "first", size),
-             [=](P q, C c) { return (at(q, c) >= size / 2) == upper; }, kFarFetchedScope});
-    all.push_back({fmt::format("all but the first of every {} rows and heads", size),
+            {{fmt::format("the {} half of every {} rows and heads", upper ? "second" : "first", size)},
+             [=](P q, C c) { return (at(q, c) >= size / 2) == upper; },
+             kFarFetchedScope});
+    all.push_back({{fmt::format("all but the first of every {} rows and heads", size)},
                    [=](P q, C c) { return at(q, c) > 0; }});
   }
-  all.push_back({"odd ones of rows and heads",
+  all.push_back({{"odd ones of rows and heads"},
                  [](P q, C c) { return (c.row * q.group() + c.head % q.group()) % 2 == 1; }});
   for (int32_t tile : {16, 32, 64, 128}) {
-    all.push_back({fmt::format("rows from {} on", tile), [=](P, C c) { return c.row >= tile; }});
-    all.push_back({fmt::format("the last, partly filled {} rows of a request", tile),
+    all.push_back({{fmt::format("rows from {} on", tile)}, [=](P, C c) { return c.row >= tile; }});
+    all.push_back({{fmt::format("the last, partly filled {} rows of a request", tile)},
                    [=](P q, C c) { return c.row >= rows(q, c) / tile * tile; }});
   }
   return all;
 }
 
-std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged) {
+// Of any use on this case or not, the plainest first.
+static std::vector<Scope> candidates(const Problem& p, const std::vector<Judged>& judged) {
   std::vector<Scope> all = all_scopes();
   const int32_t rows = p.max_q_len(), pairs = rows * p.group();
   for (int32_t size = 2; size <= 256; size = size < kLargestBlock ? size + 1 : size * 3 / 2) {
@@ -206,20 +211,51 @@ std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged
   remainders_of(p, all);
   sides_of(p, judged, all);
   std::stable_sort(all.begin(), all.end(), [](const Scope& a, const Scope& b) { return a.cost < b.cost; });
+  return all;
+}
+
+static bool holds_all_wrong(const Problem& p, const std::vector<Judged>& judged, const Scope& s) {
+  return std::all_of(judged.begin(), judged.end(),
+                     [&](const Judged& j) { return !j.bad || s.holds(p, j.cell); });
+}
+
+std::vector<Scope> scopes_of(const Problem& p, const std::vector<Judged>& judged) {
+  std::vector<Scope> list;
   // Of several that single out the same cells the plainest.
-  std::set<std::vector<bool>> known;
-  std::erase_if(all, [&](const Scope& s) {
+  std::map<std::vector<bool>, size_t> known;
+  for (Scope& s : candidates(p, judged)) {
+    if (!holds_all_wrong(p, judged, s)) continue;
     std::vector<bool> cells;
     bool keep = false;
     for (const Judged& j : judged) {
-      const bool in = s.holds(p, j.cell);
-      if (j.bad && !in) return true;
-      cells.push_back(in);
-      keep = keep || (!j.bad && !in);
+      cells.push_back(s.holds(p, j.cell));
+      keep = keep || (!j.bad && !cells.back());
     }
-    return !keep || !known.insert(std::move(cells)).second;
+    if (!keep) continue;
+    const auto [at, fresh] = known.try_emplace(std::move(cells), list.size());
+    if (fresh)
+      list.push_back(std::move(s));
+    else
+      list[at->second].same.push_back(std::move(s.name));
+  }
+  return list;
+}
+
+std::vector<PartName> parts_around(const Problem& p, const std::vector<Judged>& judged) {
+  std::vector<PartName> names;
+  for (Scope& s : candidates(p, judged))
+    if (holds_all_wrong(p, judged, s)) names.push_back(std::move(s.name));
+  return names;
+}
+
+std::vector<Scope> scopes_named(const Problem& p, const std::vector<Judged>& judged,
+                                const std::vector<PartName>& names) {
+  std::vector<Scope> list = candidates(p, judged);
+  std::erase_if(list, [&](const Scope& s) {
+    return std::none_of(names.begin(), names.end(), [&](const PartName& n) { return n.may_be(s.name); }) ||
+           !holds_all_wrong(p, judged, s);
   });
-  return all;
+  return list;
 }
 
 }  // namespace assay

@@ -127,6 +127,28 @@ static std::optional<FormOfBoth> form_of_both(const Choice& asked, const RankEls
   return std::nullopt;
 }
 
+// Of the parts that may be meant this one.
+static void say_part(Ranked& r, const std::vector<PartName>& parts, const std::string& said) {
+  for (const PartName& part : parts)
+    if (r.text.ends_with(", in " + part.words)) {
+      r.text.replace(r.text.size() - part.words.size(), part.words.size(), said);
+      return;
+    }
+}
+
+// The parts of the case that it may hold in on both lines. False: there is none.
+static bool keep_parts(Ranked& r, const Ranking& there) {
+  if (r.parts.empty()) return true;
+  const std::vector<PartName> before = r.parts;
+  std::erase_if(r.parts, [&](const PartName& name) {
+    return std::none_of(there.around.begin(), there.around.end(),
+                        [&](const PartName& other) { return name.may_be(other); });
+  });
+  if (r.parts.empty()) return false;
+  if (before.front().words != r.parts.front().words) say_part(r, before, r.parts.front().words);
+  return true;
+}
+
 // A sentence that is true of it on one line alone is not said.
 static void keep_names(Ranked& r, const Ranked& there) {
   std::erase_if(r.names, [&](std::string_view name) {
@@ -184,6 +206,7 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
   if (there.nothing <= kLegalMisfit) return;
   ranking.second = line;
   ranking.explained_there = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
+  if (!keep_parts(ranking.list.front(), there)) ranking.explained_there = 0;
   // Where what was said here cannot be said there, another sentence of the same cause is tried, and must
   // leave nothing: else it is another mistake that explains a part of that line.
   // The same of some keys only is no other sentence: here they may be all there are.
@@ -224,7 +247,7 @@ void confirm(Ranking& ranking, const std::string& line, const RankElsewhere& her
     if (!asked) continue;
     const auto at = of(r);
     // A rule for all cells is preferred to one for the wrong ones.
-    r.told_apart = at == there.list.end() || at->misfit > least + kToldApart ||
+    r.told_apart = at == there.list.end() || at->misfit > least + kToldApart || !keep_parts(r, there) ||
                    (at->in_wrong_cells && !there.list.front().in_wrong_cells) ||
                    // ... and one for the whole case to one that there holds in a part of it alone.
                    (at->in_part && !r.in_part && !there.list.front().in_part);
@@ -294,22 +317,18 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
   // What is put together or searched for has its own numbers, whatever the line has.
   choice.given = given_numbers(line, third, first.cost - first.price >= kOwnNumbers);
   choice.given.insert(tiles.begin(), tiles.end());
+  choice.parts = first.parts;  // a part of this case is one of that one, too
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit) return;
   double explained = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
   if (explained >= kSure && first.also.empty()) {
-    const Ranked& best = there.list.front();
     // What was tried there may be other forms of the cause: on that line this one may not be possible.
     const bool other_words = std::none_of(there.alike.begin(), there.alike.end(), [&](const auto& a) {
       return a.first == first.cause && std::any_of(words.begin(), words.end(), [&](const Words& w) {
                return Words(a.second).same(w, choice.given);
              });
     });
-    // The part of the case ends at a number that is another one there.
-    const bool other_side =
-        first.side != nullptr && first.side == best.side &&
-        std::max(first.side_least, best.side_least) > std::min(first.side_most, best.side_most);
-    if (other_words || other_side) explained = 0;
+    if (other_words) explained = 0;
   }
   if (explained >= kSure) {
     // Of numbers that say the same here the one that says it there: a factor, or what it makes of a number.
@@ -318,6 +337,10 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
         return a.first == first.cause && Words(a.second).same(Words(text), choice.given);
       });
     };
+    // Of parts that are one here the one that it holds in there.
+    if (const Ranked& best = there.list.front();
+        !best.parts.empty() && !first.parts.empty() && best.parts.front().side == nullptr)
+      say_part(ranking.list.front(), first.parts, best.parts.front().words);
     if (!first.also.empty() || first.in_part || said_there(first.text)) return;
     for (const auto& [cause, text] : ranking.alike)
       if (cause == first.cause && said_there(text)) {

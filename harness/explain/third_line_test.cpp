@@ -10,6 +10,7 @@ namespace assay {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Lines that are made once, of a kernel with these mistakes.
 class ThreeLines {
@@ -76,6 +77,26 @@ TEST(ThirdLine, TwoCausesMayHaveTheNumbersOfTheLine) {
   const std::string text = lines.said(true);
   EXPECT_THAT(text, HasSubstr("so        the sliding window holds keys beyond its edge"));
   EXPECT_THAT(text, HasSubstr("(two causes)"));
+}
+
+// A last page that is taken for empty where it is full. On the first line the requests that are a multiple of
+// 4 keys are those of 16.
+TEST(ThirdLine, APartOfTheCaseIsOneOfAllLines) {
+  const auto of_lengths = [](bool (*hit)(int32_t kv_len)) {
+    return [hit](const Problem&, Rules& rules) {
+      rules.sees = [hit](const Scene& s, int32_t j) {
+        return visible(s.problem, s.cell.request, s.cell.row, j) && (!hit(s.kv_len) || j < s.kv_len - 16);
+      };
+    };
+  };
+  const std::string line = "paged h=2/1 d=32 page=16 batch=1q1s48_1q1s50_1q2s64 seed=4";
+  const std::string full = ThreeLines(line, of_lengths([](int32_t n) { return n % 16 == 0; })).said(true);
+  EXPECT_THAT(full, HasSubstr("requests of a multiple of 16 keys"));
+  EXPECT_THAT(full, Not(HasSubstr("none of the known causes")));
+  // Of these lengths no part of a case is made.
+  const ThreeLines odd(line, of_lengths([](int32_t n) { return n == 48 || n % 64 == 0; }));
+  EXPECT_THAT(odd.said(false), Not(HasSubstr("none of the known causes")));
+  EXPECT_THAT(odd.said(true), HasSubstr("none of the known causes"));
 }
 
 // Values exchanged in whole runs of 16 alone: on the first line nothing tells that from an exchange in any

@@ -14,8 +14,9 @@ constexpr uint64_t kOtherSeed = 0x5eed, kThirdSeed = 0x7ed;
 constexpr int32_t kRowsThere = 5;  // of a request that had one, on the line that separates causes
 // ... and of one more, at least and at most.
 constexpr int32_t kManyRowsThere = 37, kMostRowsThere = 101;
-constexpr size_t kKinds = 4;        // of requests that get a companion
-constexpr int64_t kLongest = 4096;  // keys of a companion
+constexpr int32_t kLargestPower = 64;  // of two, that lengths are told apart by
+constexpr size_t kKinds = 4;           // of requests that get a companion
+constexpr int64_t kLongest = 4096;     // keys of a companion
 
 // Lengths beside one: odd where it is even and the other way round, so that no remainder by a power of two is
 // that of the request itself.
@@ -103,6 +104,22 @@ static bool add_many_rows(Scenario& s) {
   return true;
 }
 
+// Requests of as many keys as are a multiple of one power of two and not of the next: what holds in requests
+// of a multiple of 16 keys is told from what holds where they are one of 4.
+static Scenario with_remainders(Scenario s) {
+  int32_t longest = 0;
+  for (const BatchGroup& g : s.batch.groups)
+    if (g.q_len > 0 && g.kv_len <= kLongest) longest = std::max(longest, g.kv_len);
+  const int32_t base = std::max(1, longest / kLargestPower) * kLargestPower;
+  for (int32_t power = kLargestPower / 2; power > 1 && longest > 0; power /= 2)
+    for (const int32_t rows : {1, 2}) {
+      BatchGroup g = s.batch.groups.front();
+      g.count = 1, g.shared = 0, g.q_len = rows, g.kv_len = base + power;
+      s.batch.groups.push_back(g);
+    }
+  return s;
+}
+
 std::string separating_line(const std::string& line, int step, bool many_rows) {
   Scenario s = parse_scenario(line);
   s.seed += kThirdSeed;
@@ -112,7 +129,7 @@ std::string separating_line(const std::string& line, int step, bool many_rows) {
   // What a kernel does by pages it does by others.
   if (step < 1 && s.page_size > 1) s.page_size = s.page_size > 32 ? s.page_size / 2 : s.page_size * 2;
   if (step < 3) {
-    s.softcap *= 1.75;
+    s.softcap *= 0.55;  // where it was hardly reached it is
     if (s.window_left > 2) s.window_left = s.window_left * 2 / 3;
     if (s.window_right > 1) s.window_right = s.window_right + 3;
     if (s.chunk > 4) s.chunk = s.chunk * 3 / 4;
@@ -127,6 +144,8 @@ std::string separating_line(const std::string& line, int step, bool many_rows) {
       more.push_back(g);
     }
     s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
+    if (s.batch.kind == BatchSpec::Kind::kMix)
+      if (Scenario all = with_remainders(s); !legal(all).empty()) s = std::move(all);
   }
   if (many_rows && (step >= kManyRowsSteps || s.batch.kind != BatchSpec::Kind::kMix || !add_many_rows(s)))
     return {};

@@ -93,6 +93,7 @@ void query_scales(const Clues& clues, Hypotheses& out) {
           nullptr,
           [of = map.of, first](const Scene& s) { return first[of(s.cell.request)] - first[s.cell.request]; },
           false);
+      out.back().also_called = {"scale.q_of_other_token"};  // another request's row is another row
     }
   // Those of KV heads are looked up by the group.
   const int32_t per = p.q_scale == ASSAY_SCALE_REQUEST_HEAD ? p.group() : 1;

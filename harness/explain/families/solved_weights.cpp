@@ -85,7 +85,7 @@ void cuts(Solver& add) {
   add.threshold("softmax.l_missing_key", "{:.3g}: smaller weights are missing from the row sum", 0.6, small,
                 [](Rules& r, double x) {
                   r.exp_of = [x](double a) { return std::exp(a) < x ? 0 : std::exp(a); };
-                  r.p_of = [](double p) { return p; };
+                  r.passes = Passes::kSum;
                 });
   // Also by an exponential that sums are rescaled and merged with.
   add.threshold("softmax.small_dropped", "{:.3g}: the exponential of less is zero", 0.5, small,
