@@ -22,12 +22,9 @@ using ::testing::Not;
 
 struct OfTwoLines {
   Evidence here, there, usual;
-  OfTwoLines(const std::string& line, const Mistakes& make, const std::string& library = kFake,
-             const std::string& kernel = "paged_ok_fake")
-      : here(fabricated(line, library, make, {}, kernel)),
-        there(fabricated(second_line(line), library, make, {}, kernel)) {
-    if (const std::string text = usual_line(line); !text.empty())
-      usual = fabricated(text, library, make, {}, kernel);
+  OfTwoLines(const std::string& line, const Mistakes& make)
+      : here(fabricated(line, kFake, make)), there(fabricated(second_line(line), kFake, make)) {
+    if (const std::string text = usual_line(line); !text.empty()) usual = fabricated(text, kFake, make);
   }
   Explanation explained(const std::vector<std::string>& without = {}) const {
     return explain(here, without, [this](BesideLine which) -> const Evidence* {
@@ -104,24 +101,13 @@ class NamesTaken : public ::testing::TestWithParam<TakenAway> {};
 
 TEST_P(NamesTaken, LeaveNone) {
   const TakenAway& t = GetParam();
-  const std::string op(t.line, std::string_view(t.line).find(' '));
-  const OfTwoLines lines(t.line, t.make, ASSAY_BINARY_DIR "/libassay_cpu.so", op + "_naive_cpu");
+  const OfTwoLines lines(t.line, t.make);
   EXPECT_TRUE(sure(lines.explained().ranking)) << t.line;
   const Explanation x = lines.explained(t.causes);
   EXPECT_FALSE(sure(x.ranking)) << explanation_text(x, make_problem(parse_scenario(t.line)), 5, false);
 }
 
 const TakenAway kTakenAway[] = {
-    // A curve that is cut where no score comes is no curve.
-    {"CapLeftOut",
-     "paged h=4/2 d=32 cap=5 batch=2q1s50_1q5s30 seed=3",
-     {"softcap.ignored"},
-     [](const Problem&, Rules& r) {
-       r.score = [](const Scene& s, const Term&, ScoreParts parts) {
-         if (s.problem.requests[s.cell.request].q_len == 1) parts.softcap = 0;
-         return standard_score(parts);
-       };
-     }},
     // A split that is the tail.
     {"KeysBehind256",
      "paged h=2/1 d=32 batch=1q1s300_1q2s100 seed=3",
@@ -146,14 +132,6 @@ const TakenAway kTakenAway[] = {
      {"mask.window_short"},
      [](const Problem&, Rules& r) {
        r.sees = [](const Scene& s, int32_t j) { return j <= s.position && j > s.position - 15; };
-     }},
-    {"SinkOfRowsThatSeeNothing",
-     "prefill h=4/2 d=32 sinks=on batch=1q9s5_1q6s20 seed=3",
-     {"sinks.ignored", "lse.ignores_sink"},
-     [](const Problem&, Rules& r) {
-       r.lse = [](const Scene&, const LseParts& l) {
-         return std::isinf(l.without_sink) ? l.without_sink : l.lse;
-       };
      }},
     {"SmallWeightsLeftOut",
      "paged h=4/2 d=32 input=peaked batch=1q1s90_1q3s50 seed=3",
