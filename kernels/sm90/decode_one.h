@@ -43,8 +43,29 @@ struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
   static_assert(!Base::kKeyScales && Base::kSlot <= kRing && kShared <= 232448);
 };
 
-// Sums and elements of the four quarters of a warp added up, for all lanes.
-__device__ inline void join_quarters(float& l, float4& x) {
+// What `parts` parts of a unit make together, for all lanes; at least one. A lane takes four elements of
+// every fourth part: maxima (in powers of 2) and sums by ml_of(part), elements by of(part).
+template <int kMost, class MaxAndSum, class Elements>
+__device__ inline void join_parts(int parts, int lane, const MaxAndSum& ml_of, const Elements& of, float& m,
+                                  float& l, float4& x) {
+  constexpr int kEach = kMost / 4;
+  const int from = lane / 8;
+  float2 ml[kEach];
+  float4 y[kEach];
+  SM90_UNROLL for (int j = 0; j < kEach; ++j) {
+    const int part = 4 * j + from < parts ? 4 * j + from : 0;  // past the last the first again, of weight 0
+    ml[j] = ml_of(part), y[j] = of(part);
+  }
+  m = -INFINITY, l = 0, x = make_float4(0, 0, 0, 0);
+  SM90_UNROLL for (int j = 0; j < kEach; ++j) m = fmaxf(m, ml[j].x);
+  m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+  m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+  SM90_UNROLL for (int j = 0; j < kEach; ++j) {
+    const float w = 4 * j + from < parts && m != -INFINITY ? exp2_fast(ml[j].x - m) : 0.f;
+    l = fmaf(ml[j].y, w, l);
+    x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
+    x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
+  }
   SM90_UNROLL for (int d = 8; d < 32; d *= 2) {
     l += __shfl_xor_sync(~0u, l, d);
     x.x += __shfl_xor_sync(~0u, x.x, d), x.y += __shfl_xor_sync(~0u, x.y, d);
@@ -71,6 +92,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   const uint32_t ring = shared_address(memory) + warp * I::kRing;
   const uint32_t arrived = shared_address(memory) + I::kArrived;
 
+  wait_previous();  // launched before that one has ended
   // All that depends on nothing. The table may hold anything behind the pages of the request; such numbers
   // are not used.
   Request of;
@@ -141,7 +163,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
     return static_cast<int>(__umulhi(max(0, tiles - worker + workers - 1), p.worker_magic));
   };
   if (!guess) pages = page_number(own + lane * workers, lane < count_of_warp());
-  SM90_LOOP for (int n = 0; n < I::kStages; ++n) {
+  SM90_UNROLL for (int n = 0; n < I::kStages; ++n) {
     if (worker + n * workers < tiles) ask(n, n);
     commit_copies();
   }
@@ -182,30 +204,21 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   __syncthreads();
   cluster_wait();
   if (slots > 0) {
-    SM90_LOOP for (int column = warp; column < columns; column += kWarps) {
-      const float2 ml = slot_ml[min(lane, slots - 1) * kColumns + column];
-      const float m = warp_max(ml.x);
-      const float weight = lane >= slots || m == -INFINITY ? 0.f : exp2_fast(ml.x - m);
-      float l = 0;
-      float4 x = make_float4(0, 0, 0, 0);
-      constexpr int kAtOnce = 8;  // past the last slot it is read again, with a weight of 0
-      SM90_LOOP for (int first = 0; first < slots; first += kAtOnce) {
-        float4 y[kAtOnce];
-        SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) y[j] = *reinterpret_cast<const float4*>(
-            reinterpret_cast<const float*>(memory + min(first + j, slots - 1) * I::kRing) +
-            slot_at(column, 4 * lane));
-        SM90_UNROLL for (int j = 0; j < kAtOnce; ++j) {
-          const float w = __shfl_sync(~0u, weight, first + j);
-          l = fmaf(__shfl_sync(~0u, ml.y, first + j), w, l);
-          x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
-          x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
-        }
-      }
-      const int unit = column * 4 + lane / 8, from_unit = by_cluster(p, unit) * cluster;
-      const int owner = unit - from_unit, place = from_unit + rank;
-      send(shared_address(memory) + I::kSent + place * I::kPlace + lane % 8 * 16, arrived, owner, x);
-      if (lane % 8 == 0)
-        send(shared_address(memory) + I::kSentMl + place * 8, arrived, owner, make_float2(m, l));
+    SM90_LOOP for (int unit = warp; unit < 4 * columns; unit += kWarps) {
+      const int column = unit / 4, d = unit % 4 * 32 + lane % 8 * 4;
+      float m, l;
+      float4 x;
+      join_parts<kWarps>(
+          slots, lane, [&](int slot) { return slot_ml[slot * kColumns + column]; },
+          [&](int slot) {
+            return *reinterpret_cast<const float4*>(reinterpret_cast<const float*>(memory + slot * I::kRing) +
+                                                    slot_at(column, d));
+          },
+          m, l, x);
+      const int from_unit = by_cluster(p, unit) * cluster, owner = unit - from_unit, place = from_unit + rank;
+      if (lane < 8)
+        send(shared_address(memory) + I::kSent + place * I::kPlace + lane * 16, arrived, owner, x);
+      if (lane == 0) send(shared_address(memory) + I::kSentMl + place * 8, arrived, owner, make_float2(m, l));
     }
   }
 
@@ -213,29 +226,20 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   if (warp >= units) return;
   barrier_wait(arrived, 0);
   SM90_LOOP for (int i = warp; i < units; i += kWarps) {
-    const int unit = i * cluster + rank, column = unit / 4, from = lane / 8;
+    const int unit = i * cluster + rank, column = unit / 4, places = i * cluster;
     float m = -INFINITY, l = 0;
     float4 x = make_float4(0, 0, 0, 0);
-    if (blocks > 0) {
-      constexpr int kEach = kMostCluster / 4;
-      float2 ml[kEach];
-      float4 y[kEach];
-      SM90_UNROLL for (int j = 0; j < kEach; ++j) {
-        const int place = i * cluster + (4 * j + from < blocks ? 4 * j + from : 0);
-        ml[j] = *reinterpret_cast<const float2*>(memory + I::kSentMl + place * 8);
-        y[j] = *reinterpret_cast<const float4*>(memory + I::kSent + place * I::kPlace + lane % 8 * 16);
-      }
-      SM90_UNROLL for (int j = 0; j < kEach; ++j) m = fmaxf(m, ml[j].x);
-      m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
-      m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
-      SM90_UNROLL for (int j = 0; j < kEach; ++j) {
-        const float w = 4 * j + from < blocks && m != -INFINITY ? exp2_fast(ml[j].x - m) : 0.f;
-        l = fmaf(ml[j].y, w, l);
-        x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
-        x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
-      }
-      join_quarters(l, x);
-    }
+    if (blocks > 0)
+      join_parts<kMostCluster>(
+          blocks, lane,
+          [&](int block) {
+            return *reinterpret_cast<const float2*>(memory + I::kSentMl + (places + block) * 8);
+          },
+          [&](int block) {
+            return *reinterpret_cast<const float4*>(memory + I::kSent + (places + block) * I::kPlace +
+                                                    lane % 8 * 16);
+          },
+          m, l, x);
     const float v_scale =
         scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
     const int token = static_cast<int>(column * p.group_magic >> 16);
@@ -258,14 +262,19 @@ cudaError_t launch_one(DecodeCall& p, cudaStream_t stream) {
   const auto magic = [](int x) { return static_cast<uint32_t>((uint64_t{1} << 32) / x) + 1; };
   p.cluster_magic = magic(p.cluster), p.worker_magic = magic(p.cluster * I::kWarps);
   p.all_keys = p.window_left < 0 && p.window_right < 0 && p.chunk == 0;
-  return launch_kernel(decode_one<I, kSeveral>,
-                       {.grid = p.heads_kv * p.cluster,
-                        .threads = I::kThreads,
-                        .bytes = I::kShared,
-                        .stream = stream,
-                        .cluster = p.cluster,
-                        .rows = p.requests},
-                       p);
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config = launch_config({.grid = p.heads_kv * p.cluster,
+                                             .threads = I::kThreads,
+                                             .bytes = I::kShared,
+                                             .stream = stream,
+                                             .cluster = p.cluster,
+                                             .rows = p.requests},
+                                            attributes[0]);
+  // Begun while the kernel in front of it ends; it waits for that one before it reads anything.
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = attributes, config.numAttrs = 2;
+  return cudaLaunchKernelEx(&config, decode_one<I, kSeveral>, p);
 }
 
 }  // namespace

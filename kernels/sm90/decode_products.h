@@ -275,8 +275,9 @@ struct Products {
     }
     constexpr int kOther = kNarrows ? 1 : 0;  // the scale of a lane's second column
     float scale[2] = {to_log2[0], to_log2[kOther]};
+    const float cap = p.cap > 0 ? p.cap : 1;  // its quotients are made ahead of the loop, always
     if (p.cap > 0) {
-      const float in[2] = {to_log2[0] * kLn2 / p.cap, to_log2[kOther] * kLn2 / p.cap};
+      const float in[2] = {to_log2[0] * kLn2 / cap, to_log2[kOther] * kLn2 / cap};
       scale[0] = scale[1] = p.cap * kLog2e;
       SM90_UNROLL for (int b = 0; b < kBlocks; ++b) SM90_UNROLL for (int i = 0; i < 4; ++i) s[b][0][i] =
           tanhf(s[b][0][i] * in[i % 2]);
