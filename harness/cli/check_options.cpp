@@ -17,6 +17,7 @@ void add_timing(CLI::App& app, Typed& t) {
          "graph (hot, a captured call replayed), several of these with commas between, both (cold,hot) "
          "or all (cold,hot,graph)")
       ->type_name("MODES:{hot,cold,dirty,graph,both,all}")
+      ->check(kCaches)
       ->capture_default_str();
   app.add_flag(
       "--stages", t.args.run.stages,
@@ -59,7 +60,9 @@ void add_judging(CLI::App& app, Typed& t) {
   app.add_option("--resume", t.resume, "continue the run in DIR (default: the folder of --out)")
       ->type_name("[DIR]")
       ->expected(0, 1);
-  app.add_option("--shard", t.shard, "only part I of N of the cases; see assay merge")->type_name("I/N");
+  app.add_option("--shard", t.shard, "only part I of N of the cases; see assay merge")
+      ->type_name("I/N")
+      ->check(kShard);
   app.add_option(
          "--rows-budget", o.rows_budget,
          "row x key x head products of reference per case; beyond it rows are sampled, edges always kept")

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "harness/base/error.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/base/program.hpp"
 #include "harness/cli/commands.hpp"
 #include "harness/device/not_a_backend.hpp"
@@ -85,7 +86,8 @@ std::string meant(const std::string& name, std::span<const std::string_view> kno
 }
 
 // The library names every word it did not expect, values included, and only after what it misses otherwise.
-void require_known_options(const CLI::App& command, const std::vector<std::string>& words) {
+void find_unknown_options(const CLI::App& command, const std::vector<std::string>& words,
+                          std::vector<std::string>& wrong) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -94,24 +96,43 @@ void require_known_options(const CLI::App& command, const std::vector<std::strin
     const std::string name = words[i].substr(0, words[i].find('='));
     if (name == "--") return;
     if (!name.starts_with("--") || std::find(names.begin(), names.end(), name) != names.end()) continue;
-    throw InputError(fmt::format("assay {} has no option {}{}; assay {} --help lists them",
-                                 command.get_name(), name, meant(name, known), command.get_name()));
+    wrong.push_back(fmt::format("assay {} has no option {}{}", command.get_name(), name, meant(name, known)));
+  }
+}
+
+// The library stops at the first value that is wrong.
+void find_wrong_values(CLI::App& command, std::vector<std::string>& wrong) {
+  for (CLI::Option* option : command.get_options([](CLI::Option* o) { return o->count() > 0; })) {
+    try {
+      option->run_callback();
+    } catch (const CLI::ParseError& e) {
+      wrong.push_back(e.what());
+    }
   }
 }
 
 // The library says of an argument that is missing only what we call it in the program.
-std::string wrong_words(const CLI::ParseError& e, const CLI::App& command) {
-  std::string what = e.what();
-  if (dynamic_cast<const CLI::RequiredError*>(&e) != nullptr)
-    for (const CLI::Option* option : command.get_options())
-      if (option->get_required() && option->count() == 0) {
-        std::string name = option->get_positional() ? option->get_name(true) : option->get_name();
-        std::transform(name.begin(), name.end(), name.begin(),
-                       [&](unsigned char c) { return option->get_positional() ? std::toupper(c) : c; });
-        what = fmt::format("{} is missing: {}", name, option->get_description());
-        break;
-      }
-  return fmt::format("{}; assay {} --help says more", what, command.get_name());
+void find_missing(const CLI::App& command, std::vector<std::string>& wrong) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    std::string name = option->get_positional() ? option->get_name(true) : option->get_name();
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [&](unsigned char c) { return option->get_positional() ? std::toupper(c) : c; });
+    wrong.push_back(fmt::format("{} is missing: {}", name, option->get_description()));
+  }
+}
+
+// All that is wrong with the words of a command which the library could not read.
+[[noreturn]] void refuse_words(const CLI::ParseError& e, CLI::App& command,
+                               const std::vector<std::string>& words) {
+  std::vector<std::string> wrong;
+  find_unknown_options(command, words, wrong);
+  find_wrong_values(command, wrong);
+  find_missing(command, wrong);
+  if (wrong.empty()) wrong.push_back(e.what());
+  const std::string help = fmt::format("; assay {} --help says more", command.get_name());
+  if (wrong.size() == 1) throw InputError(wrong[0] + help);
+  throw InputErrors(std::vector<InputError>(wrong.begin(), wrong.end()), 0, help);
 }
 
 int dispatch(int argc, char** argv) {
@@ -128,10 +149,7 @@ int dispatch(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     for (const Command& c : commands)
-      if (argc > 1 && c.app->get_name() == words[1]) {
-        require_known_options(*c.app, words);
-        throw InputError(wrong_words(e, *c.app));
-      }
+      if (argc > 1 && c.app->get_name() == words[1]) refuse_words(e, *c.app, words);
     throw InputError(fmt::format("{}; assay --help lists them", e.what()));
   }
   for (const Command& c : commands)

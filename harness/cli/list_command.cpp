@@ -135,7 +135,9 @@ Command add_list(CLI::App& app) {
   const auto a = std::make_shared<ListArguments>();
   CLI::App* list = app.add_subcommand("list", "print the canonical lines of suites, one per case");
   add_selection(*list, a->typed);
-  list->add_option("--shard", a->typed.shard, "only part I of N of the cases")->type_name("I/N");
+  list->add_option("--shard", a->typed.shard, "only part I of N of the cases")
+      ->type_name("I/N")
+      ->check(kShard);
   auto* count = list->add_flag("--count", a->count_only, "print only how many");
   list->add_flag(
           "--coverage", a->coverage,

@@ -208,7 +208,7 @@ Command add_power(CLI::App& app) {
                   "end after so many: every kind of point first, cheap ones before dear ones; what was not "
                   "reached stays a row of question marks")
       ->check(kPositive);
-  sub->add_option("--seed", a.seed, "of the first draw (default: 1)")->type_name("N");
+  sub->add_option("--seed", a.seed, "of the first draw (default: 1)")->type_name("N")->check(kSeed);
   sub->add_option("--catalogue", a.catalogue,
                   "library of faults that come in several sizes (default: that of the build)")
       ->type_name("PATH");

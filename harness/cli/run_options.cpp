@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "harness/base/error.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/report/row.hpp"
 #include "harness/run/results_folder.hpp"
 #include "harness/scenario/text.hpp"
@@ -14,15 +14,46 @@
 namespace assay {
 namespace {
 
-void check_column(std::string_view name) {
-  if (name.starts_with('-')) name.remove_prefix(1);
+void check_column(const std::string& text) {
+  const std::string_view name = std::string_view(text).substr(text.starts_with('-') ? 1 : 0);
   std::vector<std::string_view> known;
   for (const RowField& field : row_fields()) {
     if (field.name == name) return;
     known.push_back(field.name);
   }
-  throw InputError(fmt::format("--sort {}: no column of that name{}; there are: {}", name,
-                               did_you_mean(name, known), join(known)));
+  throw InputError(
+      fmt::format("'{}' is no column{}; there are: {}", name, did_you_mean(name, known), join(known)));
+}
+
+// Of --cache. Cold first, however they were typed: a hot series would leave its own clocks and caches behind.
+std::vector<std::string> caches_of(const std::string& typed) {
+  const std::string text = typed == "both" ? "cold,hot" : typed == "all" ? "cold,hot,graph" : typed;
+  std::vector<std::string> known{"cold", "dirty", "hot", "graph"}, asked, chosen;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    asked.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  for (const std::string& one : asked)
+    if (std::find(known.begin(), known.end(), one) == known.end())
+      throw InputError(fmt::format(
+          "'{}' is none of hot, cold, dirty, graph (several with commas between), both, all", one));
+  for (const std::string& one : known)
+    if (std::find(asked.begin(), asked.end(), one) != asked.end()) chosen.push_back(one);
+  return chosen;
+}
+
+// What a function of ours reads, looked at with all other words.
+CLI::Validator read_by(std::function<void(const std::string&)> read, const char* name) {
+  return {[read = std::move(read)](std::string& text) {
+            try {
+              read(text);
+            } catch (const InputError& e) {
+              return e.message();
+            }
+            return std::string();
+          },
+          "", name};
 }
 
 }  // namespace
@@ -31,9 +62,14 @@ uint64_t parse_seed(const std::string& text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size())
-    throw InputError(fmt::format("--seed '{}': expected a whole number from 0 to 2^64 - 1", text));
+    throw InputError(fmt::format("'{}' is no whole number from 0 to 2^64 - 1", text));
   return value;
 }
+
+const CLI::Validator kSeed = read_by(parse_seed, "SEED");
+const CLI::Validator kShard = read_by(parse_shard, "SHARD");
+const CLI::Validator kColumn = read_by(check_column, "COLUMN");
+const CLI::Validator kCaches = read_by(caches_of, "CACHES");
 
 const CLI::Validator kPositive(
     [](std::string& text) {
@@ -122,7 +158,10 @@ void add_selection(CLI::App& app, Typed& t) {
          "them or comes twice then is left out and counted")
       ->type_name("FIELDS")
       ->check(kGiven);
-  app.add_option("--seed", t.seed, "this seed in place of every line's own")->type_name("N")->check(kGiven);
+  app.add_option("--seed", t.seed, "this seed in place of every line's own")
+      ->type_name("N")
+      ->check(kGiven)
+      ->check(kSeed);
   app.add_option("--largest", t.args.run.largest,
                  "leave out cases of more multiply-adds: pairs of row and key x query heads x (d_qk + d_v); "
                  "data ops have none")
@@ -141,7 +180,8 @@ void add_output(CLI::App& app, Typed& t) {
   app.add_flag("!--no-table", t.args.table, "no table at the end");
   app.add_option("--sort", t.args.sort,
                  "sort the table by this column, worst first (slowest, least accurate); -COLUMN: best first")
-      ->type_name("COLUMN");
+      ->type_name("COLUMN")
+      ->check(kColumn);
   app.add_flag(
       "--json", t.args.json,
       "rows, tally and notes as one JSON document on stdout, in place of text; what is infinite is a "
@@ -161,25 +201,6 @@ void add_worker_limits(CLI::App& app, RunOptions& o) {
                  "address space of a worker, e.g. 8G (default: 80 % of memory)")
       ->type_name("SIZE")
       ->transform(kSize);
-}
-
-// Of --cache. Cold first, however they were typed: a hot series would leave its own clocks and caches behind.
-std::vector<std::string> caches_of(const std::string& typed) {
-  const std::string text = typed == "both" ? "cold,hot" : typed == "all" ? "cold,hot,graph" : typed;
-  std::vector<std::string> known{"cold", "dirty", "hot", "graph"}, asked, chosen;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    asked.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  for (const std::string& one : asked)
-    if (std::find(known.begin(), known.end(), one) == known.end())
-      throw InputError(fmt::format(
-          "--cache {}: '{}' is none of hot, cold, dirty, graph (several with commas between), both, all",
-          typed, one));
-  for (const std::string& one : known)
-    if (std::find(asked.begin(), asked.end(), one) != asked.end()) chosen.push_back(one);
-  return chosen;
 }
 
 // Where a run is continued by its folder alone, its own options hold: others that were typed would go
@@ -209,10 +230,13 @@ void settle(Typed& t, const std::string& default_out) {
   RunArguments& a = t.args;
   if (!t.seed.empty()) a.run.seed = parse_seed(t.seed);
   if (!t.shard.empty()) a.run.shard = parse_shard(t.shard);
-  if (!a.sort.empty()) check_column(a.sort);
+  Mistakes wrong;
   if (a.run.rule.max_samples < a.run.rule.min_samples)
-    throw InputError(fmt::format("--max-samples {} is less than --min-samples {}", a.run.rule.max_samples,
-                                 a.run.rule.min_samples));
+    wrong.add(InputError(fmt::format("--max-samples {} is less than --min-samples {}", a.run.rule.max_samples,
+                                     a.run.rule.min_samples)));
+  if (a.report && a.json)
+    wrong.add(InputError("--report and --json both want stdout; call assay report DIR afterwards"));
+  wrong.raise();
   if (a.run.timed) a.run.caches = caches_of(t.cache);
   a.color = t.color == "always" ? Color::kAlways : t.color == "never" ? Color::kNever : Color::kAuto;
   if (a.resume) {
@@ -236,8 +260,6 @@ void settle(Typed& t, const std::string& default_out) {
   } else if (a.out.empty()) {
     a.out = default_out;
   }
-  if (a.report && a.json)
-    throw InputError("--report and --json both want stdout; call assay report DIR afterwards");
   if (a.report && a.out.empty()) throw InputError("--report wants a results folder: add --out DIR");
 }
 

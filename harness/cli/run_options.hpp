@@ -31,10 +31,13 @@ void add_worker_limits(CLI::App&, RunOptions&);
 // which reads as if a second word belonged to it.
 CLI::Option* add_repeatable(CLI::App&, const std::string& name, std::vector<std::string>& values,
                             const std::string& help, const std::string& type);
-uint64_t parse_seed(const std::string& text);  // of --seed; InputError
+uint64_t parse_seed(const std::string& text);  // InputError
 // Options as typed -> RunArguments; fills what depends on several of them. InputError.
 void settle(Typed&, const std::string& default_out);
 
+// What is read later all the same (parse_seed, parse_shard, a column of rows, modes of --cache), looked at
+// with all other words, so that everything that is wrong is said at once.
+extern const CLI::Validator kSeed, kShard, kColumn, kCaches;
 // Numbers that are real, finite and above zero: the library's own checks let nan and inf through.
 extern const CLI::Validator kPositive;
 // Counts, whole numbers from 0 on: the library's own check speaks of a range up to the largest double.

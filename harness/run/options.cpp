@@ -17,7 +17,7 @@ Shard parse_shard(const std::string& text) {
     auto [last, error2] = std::from_chars(slash + 1, end, s.count);
     if (error2 == std::errc() && last == end && s.count >= 1 && s.index >= 1 && s.index <= s.count) return s;
   }
-  throw InputError(fmt::format("--shard '{}': expected I/N with 1 <= I <= N, for example 2/8", text));
+  throw InputError(fmt::format("'{}' is no part of a run; expected I/N with 1 <= I <= N, such as 2/8", text));
 }
 
 bool in_shard(std::string_view line, const Shard& s) {

@@ -2,7 +2,7 @@
 // Readers of the two public trace formats. The text is held in memory: traces are a few megabytes, and a
 // message can then point at the exact column of the row the CSV or JSON library stumbled over.
 // Rows must be in order of arrival, because the replay's queue is first come, first served; a trace that
-// is not would silently replay as something else.
+// is not would silently replay as something else. All broken rows of a file are said at once.
 #include "harness/trace/trace.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "harness/base/files.hpp"
+#include "harness/base/input_errors.hpp"
 #include "harness/base/json_fields.hpp"
 
 // One thread reads faster than starting a second for files this small, and needs no -pthread.
@@ -41,14 +42,23 @@ std::string shown(std::string_view text) {
   return text.size() > 40 ? out + "..." : out;
 }
 
-std::string_view line_of(std::string_view text, int line) {
-  for (int i = 1; i < line; ++i) {
-    const size_t end = text.find('\n');
-    if (end == std::string_view::npos) return {};
-    text.remove_prefix(end + 1);
+// Lines by number (from 1), each no earlier than the one asked for before: a file of broken rows is walked
+// once.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : rest_(text) {}
+  std::string_view at(int line) {
+    for (; line_ < line; ++line_) {
+      const size_t end = rest_.find('\n');
+      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+    }
+    return rest_.substr(0, rest_.find('\n'));
   }
-  return text.substr(0, text.find('\n'));
-}
+
+ private:
+  std::string_view rest_;
+  int line_ = 1;
+};
 
 // Column (from 1) where the `index`-th comma separated cell of a line starts.
 int cell_column(std::string_view line, int index) {
@@ -62,8 +72,7 @@ int cell_column(std::string_view line, int index) {
 }
 
 // Index of a named column in the header; the library has checked that it is there.
-int header_index(std::string_view text, std::string_view name) {
-  std::string_view header = line_of(text, 1);
+int header_index(std::string_view header, std::string_view name) {
   for (int i = 0;; ++i) {
     const size_t comma = header.find(',');
     std::string_view cell = header.substr(0, comma);
@@ -158,14 +167,15 @@ std::optional<int32_t> parse_count(std::string_view text) {
 std::string expected_count() { return fmt::format("expected a whole number from 1 to {}", kTraceMaxTokens); }
 
 void check_line_lengths(std::string_view text, const std::string& name, size_t longest) {
+  Mistakes all;
   int line = 1;
   for (size_t at = 0; at < text.size(); ++line) {
     const size_t end = std::min(text.find('\n', at), text.size());
     if (end - at > longest)
-      throw InputError({name, line, 1},
-                       fmt::format("line of {} bytes; at most {} are accepted", end - at, longest));
+      all.add({{name, line, 1}, fmt::format("line of {} bytes; at most {} are accepted", end - at, longest)});
     at = end + 1;
   }
+  all.raise();
 }
 
 // The message for an unordered row, the same for both formats.
@@ -179,33 +189,37 @@ std::vector<TraceRequest> read_trace_csv(std::string_view text, const std::strin
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     throw InputError({name, 1, 1}, fmt::format("empty; expected a header with {}", kColumns));
   check_line_lengths(text, name, kLongestLine);
+  Lines lines(text);
+  const std::string_view header = lines.at(1);
   io::CSVReader<3, io::trim_chars<' ', '\t'>, io::no_quote_escape<','>, io::throw_on_overflow,
                 io::empty_line_comment>
       rows(name, text.data(), text.data() + text.size());
   try {
     rows.read_header(io::ignore_extra_column, kTime, kContext, kGenerated);
   } catch (const io::error::base& e) {
-    throw InputError({name, 1, 1}, fmt::format("bad header '{}'; expected the columns {}",
-                                               shown(line_of(text, 1)), kColumns));
+    throw InputError({name, 1, 1},
+                     fmt::format("bad header '{}'; expected the columns {}", shown(header), kColumns));
   }
   std::vector<TraceRequest> out;
-  int64_t first = 0, previous = 0;
+  Mistakes wrong;
+  std::optional<int64_t> first, previous;
   while (true) {
     char *time = nullptr, *context = nullptr, *generated = nullptr;
     const auto fail = [&](const char* column, const std::string& message) {
       const int line = static_cast<int>(rows.get_file_line());
-      throw InputError({name, line, cell_column(line_of(text, line), header_index(text, column))}, message);
+      wrong.add({{name, line, cell_column(lines.at(line), header_index(header, column))}, message});
     };
     try {
       if (!rows.read_row(time, context, generated)) break;
     } catch (const io::error::base& e) {
       const int line = static_cast<int>(rows.get_file_line());
-      const std::string_view row = line_of(text, line);
+      const std::string_view row = lines.at(line);
       const auto count = [](std::string_view s) { return 1 + std::count(s.begin(), s.end(), ','); };
       const bool last = row.data() + row.size() == text.data() + text.size();
-      throw InputError({name, line, static_cast<int>(row.size()) + 1},
-                       fmt::format("row with {} columns; expected {} as in the header{}", count(row),
-                                   count(line_of(text, 1)), last ? " (is the file cut short?)" : ""));
+      wrong.add({{name, line, static_cast<int>(row.size()) + 1},
+                 fmt::format("row with {} columns; expected {} as in the header{}", count(row), count(header),
+                             last ? " (is the file cut short?)" : "")});
+      continue;
     }
     const auto stamp = parse_timestamp(time);
     if (!stamp)
@@ -216,11 +230,13 @@ std::vector<TraceRequest> read_trace_csv(std::string_view text, const std::strin
     const auto output = parse_count(generated);
     if (!output)
       fail(kGenerated, fmt::format("bad {} '{}'; {}", kGenerated, shown(generated), expected_count()));
-    if (out.empty()) first = previous = *stamp;
-    if (*stamp < previous) fail(kTime, unordered(kTime));
-    previous = *stamp;
-    out.push_back({static_cast<double>(*stamp - first) * 1e-9, *input, *output, {}});
+    if (stamp && previous && *stamp < *previous) fail(kTime, unordered(kTime));
+    if (stamp) previous = stamp;
+    if (!first) first = stamp;
+    if (!stamp || !input || !output || !wrong.empty()) continue;
+    out.push_back({static_cast<double>(*stamp - *first) * 1e-9, *input, *output, {}});
   }
+  wrong.raise();
   if (out.empty()) throw InputError({name, 1, 1}, "no rows after the header; expected at least one request");
   return out;
 }
@@ -243,7 +259,12 @@ std::optional<int64_t> whole(const nlohmann::json& value, int64_t low, int64_t h
   return number;
 }
 
-TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int64_t* stamp_ms) {
+struct JsonRow {
+  std::optional<int64_t> stamp_ms;  // also of a row that is wrong elsewhere: the next one is held against it
+  TraceRequest request;
+};
+
+JsonRow parse_json_row(std::string_view line, const SourcePlace& start, Mistakes& wrong) {
   const nlohmann::json row =
       parse_json(line, start, fmt::format("one JSON object per line with {}", kFields));
   if (!row.is_object())
@@ -251,35 +272,39 @@ TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int
   const auto fail = [&](const char* field, const std::string& message) {
     SourcePlace at = start;
     at.column = field_column(line, field);
-    throw InputError(at, message);
+    wrong.add({at, message});
   };
-  const auto number = [&](const char* field, int64_t low, int64_t high) -> int64_t {
+  const auto number = [&](const char* field, int64_t low, int64_t high) -> std::optional<int64_t> {
     const auto found = row.find(field);
-    if (found == row.end()) fail(field, fmt::format("field {} is missing; expected {}", field, kFields));
+    if (found == row.end())
+      return fail(field, fmt::format("field {} is missing; expected {}", field, kFields)), std::nullopt;
     const auto value = whole(*found, low, high);
     if (!value)
       fail(field, fmt::format("bad {} {}; expected a whole number from {} to {}", field, json_shown(*found),
                               low, high));
-    return *value;
+    return value;
   };
-  TraceRequest out;
-  *stamp_ms = number("timestamp", 0, 1ll << 50);
-  out.input_tokens = static_cast<int32_t>(number("input_length", 1, kTraceMaxTokens));
-  out.output_tokens = static_cast<int32_t>(number("output_length", 1, kTraceMaxTokens));
+  JsonRow out{number("timestamp", 0, 1ll << 50), {}};
+  TraceRequest& r = out.request;
+  const std::optional<int64_t> input = number("input_length", 1, kTraceMaxTokens);
+  r.input_tokens = static_cast<int32_t>(input.value_or(0));
+  r.output_tokens = static_cast<int32_t>(number("output_length", 1, kTraceMaxTokens).value_or(0));
   const auto ids = row.find("hash_ids");
   if (ids == row.end()) return out;  // the field is what makes sharing; a trace may have none
-  if (!ids->is_array()) fail("hash_ids", "bad hash_ids; expected an array of whole numbers");
-  const int64_t expected = (int64_t{out.input_tokens} + kTraceBlockTokens - 1) / kTraceBlockTokens;
-  if (static_cast<int64_t>(ids->size()) != expected)
+  if (!ids->is_array()) return fail("hash_ids", "bad hash_ids; expected an array of whole numbers"), out;
+  const int64_t expected = (int64_t{r.input_tokens} + kTraceBlockTokens - 1) / kTraceBlockTokens;
+  if (input && static_cast<int64_t>(ids->size()) != expected)
     fail("hash_ids", fmt::format("{} hash_ids for input_length {}; expected {}, one for each {} tokens begun",
-                                 ids->size(), out.input_tokens, expected, kTraceBlockTokens));
-  out.blocks.reserve(ids->size());
+                                 ids->size(), r.input_tokens, expected, kTraceBlockTokens));
+  r.blocks.reserve(ids->size());
   for (const auto& id : *ids) {
     const auto value = whole(id, INT64_MIN, INT64_MAX);
-    if (!value)
-      fail("hash_ids", fmt::format("bad id {} of hash_ids, {}; expected a whole number", out.blocks.size(),
+    if (!value) {
+      fail("hash_ids", fmt::format("bad id {} of hash_ids, {}; expected a whole number", r.blocks.size(),
                                    json_shown(id)));
-    out.blocks.push_back(*value);
+      break;
+    }
+    r.blocks.push_back(*value);
   }
   return out;
 }
@@ -288,7 +313,8 @@ TraceRequest parse_json_row(std::string_view line, const SourcePlace& start, int
 
 std::vector<TraceRequest> read_trace_jsonl(std::string_view text, const std::string& name) {
   std::vector<TraceRequest> out;
-  int64_t first = 0, previous = 0;
+  Mistakes wrong;
+  std::optional<int64_t> first, previous;
   int line_number = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\n', at), text.size());
@@ -296,15 +322,22 @@ std::vector<TraceRequest> read_trace_jsonl(std::string_view text, const std::str
     at = end + 1;
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    int64_t stamp = 0;
-    TraceRequest row = parse_json_row(line, {name, line_number, 1}, &stamp);
-    if (out.empty()) first = previous = stamp;
-    if (stamp < previous)
-      throw InputError({name, line_number, field_column(line, "timestamp")}, unordered("timestamp"));
-    previous = stamp;
-    row.arrival_s = static_cast<double>(stamp - first) * 1e-3;
-    out.push_back(std::move(row));
+    JsonRow row;
+    try {
+      row = parse_json_row(line, {name, line_number, 1}, wrong);
+    } catch (const InputError& e) {
+      wrong.add(e);
+      continue;
+    }
+    if (row.stamp_ms && previous && *row.stamp_ms < *previous)
+      wrong.add({{name, line_number, field_column(line, "timestamp")}, unordered("timestamp")});
+    if (row.stamp_ms) previous = row.stamp_ms;
+    if (!first) first = row.stamp_ms;
+    if (!wrong.empty()) continue;
+    row.request.arrival_s = static_cast<double>(*row.stamp_ms - *first) * 1e-3;
+    out.push_back(std::move(row.request));
   }
+  wrong.raise();
   if (out.empty())
     throw InputError({name, 1, 1}, fmt::format("empty; expected one JSON object per line with {}", kFields));
   return out;

@@ -29,7 +29,8 @@ inline constexpr int64_t kTraceMaxFileBytes = 1ll << 30;  // a trace is held in 
 
 // CSV with columns TIMESTAMP, ContextTokens, GeneratedTokens (Azure LLM inference traces 2023/2024), or
 // JSON lines with timestamp (ms), input_length, output_length, hash_ids (Mooncake). The format follows
-// from the extension (.csv, .jsonl). InputError with file, line and column on a broken row.
+// from the extension (.csv, .jsonl). InputError with file, line and column on a broken row, InputErrors on
+// several.
 std::vector<TraceRequest> read_trace(const std::string& path);
 // The same from text already in memory; `name` stands for the file in messages.
 std::vector<TraceRequest> read_trace_csv(std::string_view text, const std::string& name);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 
+#include "harness/base/input_errors.hpp"
 #include "harness/trace/trace.hpp"
 
 namespace assay {
@@ -167,6 +168,50 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"IdsNoArray", true,
                R"({"timestamp": 1, "input_length": 6, "output_length": 2, "hash_ids": {}})", 1, 57, "array"}),
     [](const auto& info) { return info.param.name; });
+
+template <class Read>
+std::vector<std::string> mistakes_of(const Read& read) {
+  std::vector<std::string> all;
+  try {
+    read();
+  } catch (const InputErrors& errors) {
+    for (const InputError& e : errors.all())
+      all.push_back(fmt::format("{}:{} {}", e.place().line, e.place().column, e.message().substr(0, 20)));
+    EXPECT_EQ(errors.more(), 0u);
+  }
+  return all;
+}
+
+// Rows behind a broken one are held against the last time that could be read.
+TEST(BrokenTraces, EveryBadCellAndRow) {
+  const std::string table = "bad,x,0\n" + kGood + "2023-11-16 18:15:45,-1,9\n" + kGood + "1,2\n";
+  EXPECT_THAT(
+      mistakes_of([&] { read_trace_csv(csv(table), "file"); }),
+      ElementsAre("2:1 bad TIMESTAMP 'bad';", "2:5 bad ContextTokens 'x", "2:7 bad GeneratedTokens ",
+                  "4:21 bad ContextTokens '-", "4:1 TIMESTAMP is before ", "6:4 row with 2 columns; "));
+  const std::string lines = R"({"timestamp": 1, "input_length": 0})"
+                            "\nno\n" +
+                            kGoodJson +
+                            R"({"timestamp": 8, "input_length": "x", "output_length": 1, "hash_ids": [1]})"
+                            "\n" +
+                            kGoodJson;
+  EXPECT_THAT(mistakes_of([&] { read_trace_jsonl(lines, "file"); }),
+              ElementsAre("1:18 bad input_length 0; ", "1:1 field output_length ", "2:2 no valid JSON here; ",
+                          "4:18 bad input_length 'x'", "4:2 timestamp is before "));
+}
+
+// In time that grows with the file, not with its square.
+TEST(BrokenTraces, ManyAreCounted) {
+  std::string rows;
+  for (int i = 0; i < 200000; ++i) rows += "x,1,1\n";
+  try {
+    read_trace_csv(csv(rows), "file");
+    FAIL() << "accepted";
+  } catch (const InputErrors& e) {
+    EXPECT_EQ(e.all().size(), InputErrors::kKept);
+    EXPECT_EQ(e.more(), 200000 - InputErrors::kKept);
+  }
+}
 
 TEST(TraceFile, UnknownExtensionAndMissingFile) {
   EXPECT_THROW(
