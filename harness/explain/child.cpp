@@ -15,11 +15,15 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/now.hpp"
+#include "harness/run/keeper.hpp"
 
 namespace assay {
 namespace {
 
 using nlohmann::json;
+
+constexpr uint64_t kLargestMessage = uint64_t{1}
+                                     << 31;  // outputs of a case; a kernel may say that it is more
 
 bool write_all(int fd, const void* data, size_t size) {
   const char* from = static_cast<const char*>(data);
@@ -39,9 +43,7 @@ void send(int fd, const json& message) {
   if (write_all(fd, &size, sizeof(size))) write_all(fd, body.data(), body.size());
 }
 
-[[noreturn]] void be_child(int fd, pid_t parent, const std::function<void(const Report&)>& body) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) std::_Exit(1);  // style: process end; the parent died in between
+[[noreturn]] void be_child(int fd, const std::function<void(const Report&)>& body) {
   const int null = open("/dev/null", O_RDWR);
   dup2(null, 0);
   dup2(null, 1);  // what kernels print has no place in an explanation
@@ -67,6 +69,7 @@ void take(std::vector<uint8_t>& buffer, const std::function<void(const json&)>& 
   uint64_t size = 0;
   while (buffer.size() - at >= sizeof(size)) {
     memcpy(&size, buffer.data() + at, sizeof(size));
+    if (size > kLargestMessage) throw InputError("it said what is no report");
     if (buffer.size() - at - sizeof(size) < size) break;
     const auto* first = buffer.data() + at + sizeof(size);
     const json message = json::from_cbor(first, first + size);
@@ -95,23 +98,27 @@ ChildEnd run_in_child(const std::function<void(const Report&)>& body,
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw InfrastructureError(fmt::format("cannot start a process: pipe: {}", strerror(errno)));
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) {
+  const pid_t keeper = fork();
+  if (keeper < 0) {
     close(ends[0]);
     close(ends[1]);
     throw InfrastructureError(fmt::format("cannot start a process: fork: {}", strerror(errno)));
   }
-  if (child == 0) {
+  if (keeper == 0) {
     close(ends[0]);
-    be_child(ends[1], parent, body);
+    try {
+      keep(ends[1], [&]() -> int { be_child(ends[1], body); });
+    } catch (const std::exception& e) {
+      send(ends[1], {{"error", e.what()}});
+    }
+    std::_Exit(1);  // style: process end; of a keeper that could not start
   }
   close(ends[1]);
   ChildEnd end;
   bool finished = false;
   std::vector<uint8_t> buffer, piece(1 << 16);
   const double until = now_s() + timeout_s;
-  while (true) {
+  while (!finished) {
     const double left = until - now_s();
     pollfd wait{ends[0], POLLIN, 0};
     const int ready = left <= 0 ? 0 : poll(&wait, 1, static_cast<int>(left * 1000) + 1);
@@ -124,18 +131,26 @@ ChildEnd run_in_child(const std::function<void(const Report&)>& body,
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     buffer.insert(buffer.end(), piece.begin(), piece.begin() + n);
-    take(buffer, receive, end, finished);
+    try {
+      take(buffer, receive, end, finished);
+    } catch (const json::exception&) {
+      end.error = "it said what is no report";
+    } catch (const InputError& e) {
+      end.error = e.message();
+    }
+    if (!end.error.empty()) break;
   }
+  // Hung up on, the keeper ends whatever is left, unless somebody stopped it.
   close(ends[0]);
-  if (end.timed_out) kill(child, SIGKILL);
+  kill(keeper, SIGCONT);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {
   }
-  if (end.timed_out) return end;
+  if (end.timed_out || finished || !end.error.empty()) return end;
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
   if (WIFEXITED(status)) end.exit_code = WEXITSTATUS(status);
   // A kernel that calls exit(0) looks like a clean end, but never said so.
-  if (end.signal == 0 && end.exit_code == 0 && !finished) end.error = "ended the process";
+  if (end.signal == 0 && end.exit_code == 0) end.error = "ended the process";
   return end;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A piece of work in a forked process that reports through a pipe: kernels may crash or hang there. The
-// caller must not have started OpenMP threads before (they do not survive a fork), or set one thread.
+// A piece of work in a forked process that reports through a pipe: kernels may crash or hang there. A keeper
+// (harness/run) stands between: what kernels do to their group and parent is not done to the caller, and what
+// they leave running ends with them. The caller must not have started OpenMP threads before (they do not
+// survive a fork), or set one thread.
 #pragma once
 
 #include <cstdint>

@@ -57,6 +57,49 @@ TEST(Child, HangIsEnded) {
   EXPECT_FALSE(r.end.fine());
 }
 
+// What a kernel does to those around it.
+TEST(Child, ParentAndGroupAreNotTheCallers) {
+  EXPECT_EQ(run([](const Report&) { kill(0, SIGKILL); }).end.signal, SIGKILL);
+  EXPECT_EQ(run([](const Report&) { kill(getppid(), SIGKILL), pause(); }).end.signal, SIGKILL);
+  const Heard stopped = run([](const Report& say) { kill(getppid(), SIGSTOP), say("done"); });
+  EXPECT_TRUE(stopped.end.fine()) << stopped.end.text();
+  EXPECT_EQ(stopped.heard, std::vector<json>{"done"});
+}
+
+// In a session of its own, and holding the pipe.
+TEST(Child, NobodyOutlivesIt) {
+  for (const bool crashes : {false, true}) {
+    const Heard r = run([&](const Report& say) {
+      const pid_t left = fork();
+      if (left == 0) {
+        setsid();
+        for (;;) pause();
+      }
+      say(left);
+      if (crashes) raise(SIGSEGV);
+    });
+    EXPECT_EQ(r.end.signal, crashes ? SIGSEGV : 0);
+    ASSERT_EQ(r.heard.size(), 1u);
+    EXPECT_NE(kill(r.heard[0].get<pid_t>(), 0), 0) << "lives on";
+  }
+}
+
+// Whoever finds the pipe.
+TEST(Child, NonsenseIsNoReport) {
+  const auto everywhere = [](const std::string& text) {
+    return run([&](const Report&) {
+      for (int fd = 3; fd < 64; ++fd)
+        if (write(fd, text.data(), text.size()) < 0) continue;
+      pause();
+    });
+  };
+  for (const std::string& text : {std::string("\1\0\0\0\0\0\0\0\xff", 9), std::string(8, '\xff')}) {
+    const Heard r = everywhere(text);
+    EXPECT_EQ(r.end.text(), "it said what is no report");
+    EXPECT_FALSE(r.end.fine());
+  }
+}
+
 TEST(Child, ExceptionIsItsText) {
   const Heard r = run([](const Report&) { throw std::runtime_error("no such thing"); });
   EXPECT_EQ(r.end.text(), "no such thing");

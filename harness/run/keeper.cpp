@@ -126,6 +126,7 @@ bool has_children() {
 }
 
 bool end_children(double seconds, const std::function<void(pid_t, int)>& ended) {
+  if (!has_children()) return true;
   const double until = now_s() + seconds;
   do {
     for (const pid_t child : children()) kill(child, SIGKILL);
