@@ -85,6 +85,9 @@ int calibrate_command(const CalibrateArguments& args) {
                                          ? std::filesystem::path("results/local") /
                                                device_slug(dispatcher.device().name) / "calibration.json"
                                          : std::filesystem::path(args.out);
+  std::error_code failed;
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
+  check_writable("--out", file.string());  // now, not after minutes
   const std::string start = now_utc();
   Calibration c = dispatcher.calibrate(
       args.only, [](const std::string& what) { fmt::print(stderr, "calibrating: {}\n", clean_text(what)); });
@@ -94,8 +97,6 @@ int calibrate_command(const CalibrateArguments& args) {
   c.build = fmt::format("{} {}{}", build["version"].get<std::string>(),
                         build["commit"].is_string() ? build["commit"].get<std::string>() : "?",
                         build["dirty"] == true ? " dirty" : "");
-  std::error_code failed;
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), failed);
   write_file(file.string(), json_of(c).dump(1) + "\n");
   print(c);
   fmt::print("\nwritten: {}\n", file.string());

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "harness/base/error.hpp"
+#include "harness/base/files.hpp"
 #include "harness/base/program.hpp"
 #include "harness/campaign/hunt.hpp"
 #include "harness/campaign/recorded.hpp"
@@ -192,6 +193,7 @@ int campaign_command(CampaignArguments& a) {
   if (!a.sum.empty()) return sum_command(a);
   const StopSignals signals;
   campaign::HuntOptions& o = a.hunt;
+  if (!a.alarms.empty()) check_writable("--alarms", a.alarms);  // now, not when there is one
   if (!a.seed.empty()) o.draw.seed = parse_seed(a.seed);
   if (!a.shard.empty()) o.shard = parse_shard(a.shard);
   if (!a.set.empty()) {
@@ -265,8 +267,10 @@ Command add_campaign(CLI::App& app) {
       ->check(kPositive);
   sub->add_option("--at-least", a.at_least, "exit 1 when fewer cases than this were judged")
       ->check(kNotNegative);
-  sub->add_option("--seed", a.seed, "lines of this campaign (default: a fresh one, printed)")->type_name("N");
-  sub->add_option("--shard", a.shard, "part I of N of the same campaign")->type_name("I/N");
+  sub->add_option("--seed", a.seed, "lines of this campaign (default: a fresh one, printed)")
+      ->type_name("N")
+      ->check(kSeed);
+  sub->add_option("--shard", a.shard, "part I of N of the same campaign")->type_name("I/N")->check(kShard);
   sub->add_option("--jobs", o.jobs, "processes (default: one per processor)")->check(whole_number(1, 4096));
   sub->add_option("--largest", o.draw.largest,
                   "most a line may cost, in multiply-adds (and 4 a byte of operands)")

@@ -19,6 +19,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/base/program.hpp"
+#include "harness/device/library_text.hpp"
 #include "harness/device/not_a_backend.hpp"
 #include "harness/device/staging.hpp"
 
@@ -290,7 +291,8 @@ assay_device Backend::device(int index) const {
   device.struct_size = sizeof(device);
   char error[512] = "";
   if (table_->device_info(index, &device, error, sizeof(error)) != ASSAY_OK)
-    throw InfrastructureError(fmt::format("backend {}: device {}: {}", name(), index, error));
+    throw InfrastructureError(
+        fmt::format("backend {}: device {}: {}", name(), index, library_text(error, sizeof error)));
   return device;
 }
 

@@ -8,12 +8,14 @@
 #include <new>
 
 #include "harness/base/error.hpp"
+#include "harness/device/library_text.hpp"
 #include "harness/device/staging.hpp"
 
 namespace assay {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr size_t kErrorBytes = 512;
 // Buffers are compared in pieces, so that checking a large cache does not double its memory.
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 static_assert(kPieceBytes <= Staging::kBytes);
@@ -27,7 +29,7 @@ DeviceBuffers::DeviceBuffers(const Backend& backend, BufferSet set)
   for (int i = 0; i < set_.count(); ++i) {
     const GuardedBuffer& host = set_[i];
     Allocation a;
-    char error[512] = "";
+    char error[kErrorBytes] = "";
     const int64_t bytes = host.raw_bytes() + kPage;  // room to agree with the host's address modulo a page
     if (backend_.table()->allocate(bytes, &a.pointer, error, sizeof(error)) != ASSAY_OK ||
         a.pointer == nullptr) {
@@ -49,13 +51,14 @@ DeviceBuffers::DeviceBuffers(const Backend& backend, BufferSet set)
 DeviceBuffers::~DeviceBuffers() { release(); }
 
 void DeviceBuffers::release() {
-  char error[512];
+  char error[kErrorBytes];
   for (const Allocation& a : allocations_) backend_.table()->release(a.pointer, error, sizeof(error));
   allocations_.clear();
 }
 
 void DeviceBuffers::fail(const std::string& what, const char* error) const {
-  throw InfrastructureError(fmt::format("backend {}: {}: {}", backend_.name(), what, error));
+  throw InfrastructureError(
+      fmt::format("backend {}: {}: {}", backend_.name(), what, library_text(error, kErrorBytes)));
 }
 
 void* DeviceBuffers::address(const void* host) const {
@@ -76,7 +79,7 @@ void DeviceBuffers::upload(int buffer, int64_t from, int64_t to) {
     const int64_t bytes = std::min(piece, to - at);
     const std::byte* source = set_[buffer].raw() + at;
     if (staged != nullptr) copy_bytes(staged, source, bytes), source = staged;
-    char error[512] = "";
+    char error[kErrorBytes] = "";
     if (backend_.table()->copy_to_device(allocations_[buffer].raw + at, source, bytes, error,
                                          sizeof(error)) != ASSAY_OK)
       fail("copy to the device", error);
@@ -84,7 +87,7 @@ void DeviceBuffers::upload(int buffer, int64_t from, int64_t to) {
 }
 
 void DeviceBuffers::to_host(void* to, int buffer, int64_t offset, int64_t bytes) const {
-  char error[512] = "";
+  char error[kErrorBytes] = "";
   if (backend_.table()->copy_to_host(to, allocations_[buffer].raw + offset, bytes, error, sizeof(error)) !=
       ASSAY_OK)
     fail("copy to the host", error);
@@ -136,7 +139,7 @@ int64_t DeviceBuffers::first_change(int buffer, int64_t begin, int64_t end) cons
 #pragma omp parallel if (end - begin > 4 * kCopyShareBytes) reduction(min : first) reduction(|| : failed)
   {
     const std::unique_ptr<std::byte[]> piece(new (std::nothrow) std::byte[kCachedBytes]);
-    char error[512] = "";
+    char error[kErrorBytes] = "";
 #pragma omp for schedule(static)
     for (int64_t at = begin; at < end; at += kCachedBytes) {
       const int64_t bytes = std::min(kCachedBytes, end - at);

@@ -25,6 +25,8 @@ using nlohmann::json;
 constexpr uint64_t kLargestMessage = uint64_t{1}
                                      << 31;  // outputs of a case; a kernel may say that it is more
 
+constexpr double kKeeperSeconds = 7;  // more than a keeper takes for what is left
+
 bool write_all(int fd, const void* data, size_t size) {
   const char* from = static_cast<const char*>(data);
   while (size > 0) {
@@ -140,11 +142,19 @@ ChildEnd run_in_child(const std::function<void(const Report&)>& body,
     }
     if (!end.error.empty()) break;
   }
-  // Hung up on, the keeper ends whatever is left, unless somebody stopped it.
+  // Hung up on, the keeper ends whatever is left, unless a kernel stops it, again and again.
   close(ends[0]);
-  kill(keeper, SIGCONT);
   int status = 0;
-  while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {
+  pid_t got = 0;
+  const double gone = now_s() + kKeeperSeconds;
+  while ((got = waitpid(keeper, &status, WNOHANG)) == 0 && now_s() < gone) {
+    kill(keeper, SIGCONT);
+    usleep(300);
+  }
+  if (got == 0) {
+    kill(keeper, SIGKILL);
+    while (waitpid(keeper, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   if (end.timed_out || finished || !end.error.empty()) return end;
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);

@@ -64,6 +64,12 @@ TEST(Child, ParentAndGroupAreNotTheCallers) {
   const Heard stopped = run([](const Report& say) { kill(getppid(), SIGSTOP), say("done"); });
   EXPECT_TRUE(stopped.end.fine()) << stopped.end.text();
   EXPECT_EQ(stopped.heard, std::vector<json>{"done"});
+  EXPECT_TRUE(run(
+                  [](const Report&) {
+                    for (;;) kill(getppid(), SIGSTOP);
+                  },
+                  0.2)
+                  .end.timed_out);
 }
 
 // In a session of its own, and holding the pipe.

@@ -251,13 +251,26 @@ crashed   prefill_fast  prefill window=127 batch=2q512 seed=1
   EXPECT_EQ(failures_text(fine), "");
 }
 
+// As UTF-8 too: C1 controls begin escapes, and some characters turn the direction of what is behind them.
+// Letters next to them stay.
+TEST(CleanText, NothingThatATerminalOrAReaderObeys) {
+  for (const std::string order :
+       {"\xC2\x9B", "\xC2\x80", "\xD8\x9C", "\xE2\x80\x8F", "\xE2\x80\xAE", "\xE2\x81\xA6"})
+    EXPECT_EQ(clean_text("a" + order + "b"), "a b");
+  for (const std::string letter :
+       {"\xC2\xA0", "\xC3\x9B", "\xD8\x9B", "\xE2\x80\x90", "\xE2\x81\xA4", "\xE2\x82\xAC"})
+    EXPECT_EQ(clean_text("a" + letter + "b"), "a" + letter + "b");
+}
+
 // The shell itself is the judge of the quoting.
 TEST(Tally, ShellQuoting) {
   EXPECT_EQ(shell_quote("paged_fast"), "paged_fast");
   EXPECT_EQ(shell_quote(""), "''");
   for (const std::string text :
        {"a b", "it's", "$HOME `ls` \\n", "trace(f,step=1)", "*", "~", "#x", "a;b", "\"", "!x", "a&b|c<d>",
-        "\033[31mred'\\%s", "tab\there", "\xFFnot utf-8", "line\nline"}) {
+        "\033[31mred'\\%s", "tab\there", "\xFFnot utf-8", "line\nline", "\xC2\x9B[31mred",
+        "a\xE2\x80\xAE"
+        "b"}) {
     EXPECT_EQ(clean_text(shell_quote(text)), shell_quote(text)) << "one printable line";
     FILE* pipe = popen(("printf %s " + shell_quote(text)).c_str(), "r");
     ASSERT_NE(pipe, nullptr);

@@ -23,6 +23,21 @@ size_t utf8_length(std::string_view s) {
   return 0;
 }
 
+namespace {
+
+// Characters that a terminal or a reader takes for an order: C1 controls (U+0080 to U+009F; 9B begins an
+// escape), and those that turn the direction of what is behind them (U+061C, 200E, 200F, 202A to 202E, 2066
+// to 2069).
+bool gives_orders(std::string_view c) {
+  if (c.size() == 2) return (c[0] == '\xC2' && c[1] <= '\x9F') || c == "\xD8\x9C";
+  if (c.size() != 3 || c[0] != '\xE2') return false;
+  const std::string_view rest = c.substr(1);
+  return rest == "\x80\x8E" || rest == "\x80\x8F" || (rest >= "\x80\xAA" && rest <= "\x80\xAE") ||
+         (rest >= "\x81\xA6" && rest <= "\x81\xA9");
+}
+
+}  // namespace
+
 std::string clean_text(std::string_view s) {
   std::string out;
   out.reserve(s.size());
@@ -31,6 +46,8 @@ std::string clean_text(std::string_view s) {
     const auto b = static_cast<unsigned char>(s[0]);
     if (n == 0)
       out += '?';
+    else if (gives_orders(s.substr(0, n)))
+      out += ' ';
     else if (n == 1 && (b < 0x20 || b == 0x7F))
       out += ' ';
     else

@@ -12,7 +12,8 @@ namespace assay {
 
 // Length of the UTF-8 sequence at the start of `s`, 0 when it is not valid (overlong, surrogate, cut).
 size_t utf8_length(std::string_view s);
-// Control characters (line breaks too) become blanks, bytes that are not UTF-8 become '?'.
+// Control characters (line breaks and C1 too) and those that turn the direction of text become blanks, bytes
+// that are not UTF-8 become '?'.
 std::string clean_text(std::string_view);
 // As text inside a table cell or a paragraph of Markdown, never markup.
 std::string markdown_text(std::string_view);

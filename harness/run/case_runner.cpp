@@ -173,7 +173,12 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
   row.kernel = wanted.kernel;
   bool short_of_memory = false;
   const assay_kernel* kernel = c.backend.find(row.kernel);
-  ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", row.kernel, c.backend.name());
+  if (kernel == nullptr) {
+    row.outcome = outcome_name(Outcome::kCrashed);
+    row.check = "call";
+    row.reason = not_listed(row.kernel);
+    return say_row(c.say, row);
+  }
   row.contract = contracts_text(contracts_of(*kernel));
   // Ranks are judged as one kernel.
   std::optional<RankGroup> ranks;
@@ -219,6 +224,10 @@ void run_kernel(const TimedCase& c, Judge& judge, const WantedKernel& wanted, co
 }
 
 }  // namespace
+
+std::string not_listed(const std::string& kernel) {
+  return fmt::format("the library has no kernel {} in this process, and had it in another", kernel);
+}
 
 Row row_of_line(const std::string& scenario, const std::string& place) {
   Row row;

@@ -34,6 +34,7 @@ Housekeeping::Housekeeping(const Backend& backend) {
 void Housekeeping::before_kernel() {
   threads_ = thread_count();
   descriptors_ = descriptor_count();
+  asks_ = asks_the_system();
 }
 
 std::string Housekeeping::after_kernel(int& threads_left) {
@@ -49,6 +50,7 @@ std::string Housekeeping::after_kernel(int& threads_left) {
   threads_left = thread_count() - threads_;
   if (const int more = descriptor_count() - descriptors_; more > kDescriptors)
     add(fmt::format("{} descriptors were left open", more));
+  if (!asks_ && asks_the_system()) add("requests to the system were left");
   return why;
 }
 

@@ -32,6 +32,7 @@ class Housekeeping {
   std::set<std::string> lingered_;
   int64_t bytes_at_start_ = 0;
   int threads_ = 0, descriptors_ = 0;
+  bool asks_ = false;
 };
 
 }  // namespace assay

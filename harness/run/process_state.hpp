@@ -31,5 +31,8 @@ class ProcessState {
 int thread_count();
 int descriptor_count();
 int64_t address_space_bytes();
+// Whether the system may do something for this process later, unasked: requests of io_uring or aio, pages
+// that somebody else fills, signals when a descriptor is ready.
+bool asks_the_system();
 
 }  // namespace assay

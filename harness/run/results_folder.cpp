@@ -60,6 +60,11 @@ Fd open_to_append(const std::string& path) {
   return fd;
 }
 
+int64_t size_of(int fd) {
+  struct stat s {};
+  return fstat(fd, &s) == 0 ? s.st_size : -1;
+}
+
 constexpr const char* kAdvice = "; free space, then continue with --resume";
 
 std::string short_text(const json& value) {
@@ -124,6 +129,7 @@ ResultsFolder ResultsFolder::create(const std::string& path, const json& identit
     if (!existed) fs::remove(path, error);
     throw;
   }
+  folder.rows_end_ = size_of(folder.files_->rows.get());
   return folder;
 }
 
@@ -161,6 +167,7 @@ ResultsFolder ResultsFolder::resume(const std::string& path, const json& identit
     folder.repaired_ = found.truncated_tail;
   }
   if (found.valid_bytes == 0) write_all(folder.files_->rows.get(), csv_header() + "\n", rows_path, kAdvice);
+  folder.rows_end_ = size_of(folder.files_->rows.get());
   folder.rows_ = std::move(found.rows);
   // Of a row that was cut off, or never written: the next row will have its number.
   const std::string samples = folder.file(kSamplesName);
@@ -199,6 +206,7 @@ void ResultsFolder::take_back(const std::vector<Samples>& samples) {
   if (!records.empty()) write_file(file(kSamplesName), records);
   write_file(file("rows.csv"), lines);
   files_->rows = open_to_append(file("rows.csv"));
+  rows_end_ = size_of(files_->rows.get());
 }
 
 // A folder that somebody deletes or moves takes the rows with it; found out now, hours may be saved.
@@ -210,6 +218,11 @@ void ResultsFolder::check_in_place() const {
       ours.st_ino != there.st_ino || ours.st_dev != there.st_dev)
     throw InfrastructureError(
         fmt::format("{}: is gone, the results folder was deleted or moved while it was written", path));
+  if (ours.st_size != rows_end_)
+    throw InfrastructureError(fmt::format(
+        "{}: has {} bytes, and {} were written: somebody else wrote there meanwhile, so its rows are no "
+        "results; start again in another folder",
+        path, ours.st_size, rows_end_));
 }
 
 void ResultsFolder::append(const Row& row, const Samples& samples) {
@@ -221,6 +234,7 @@ void ResultsFolder::append(const Row& row, const Samples& samples) {
               file(kSamplesName), kAdvice);
   }
   write_all(files_->rows.get(), csv_line(row) + "\n", file("rows.csv"), kAdvice);
+  rows_end_ = size_of(files_->rows.get());
   remember(row);
   rows_.push_back(row);
 }

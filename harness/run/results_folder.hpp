@@ -75,6 +75,7 @@ class ResultsFolder {
   std::unique_ptr<Files> files_;
   nlohmann::json run_;
   std::vector<Row> rows_;
+  int64_t rows_end_ = 0;  // bytes of rows.csv, as this program left it
   int64_t taken_back_ = 0;
   std::unordered_set<std::string> keys_;
 };

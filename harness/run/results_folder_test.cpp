@@ -265,6 +265,24 @@ TEST_F(Folder, DeletedOrMovedWhileItIsWritten) {
   }
 }
 
+// By a kernel that finds the folder, too: cut short, longer, at the same length it is not seen.
+TEST_F(Folder, RowsThatSomebodyElseWroteEndTheRun) {
+  for (const bool longer : {false, true}) {
+    const std::string p = path(longer ? "longer" : "shorter");
+    ResultsFolder f = ResultsFolder::create(p, kRun);
+    f.append(row("paged batch=1q1s1", "a"));
+    const std::string rows = p + "/rows.csv";
+    fs::resize_file(rows, longer ? fs::file_size(rows) + 9 : 10);
+    try {
+      f.append(row("paged batch=1q1s2", "a"));
+      FAIL();
+    } catch (const InfrastructureError& e) {
+      EXPECT_THAT(e.what(), HasSubstr("somebody else wrote there"));
+    }
+    EXPECT_EQ(f.rows().size(), 1u);
+  }
+}
+
 Samples calls(std::initializer_list<double> us) {
   Samples all;
   for (const double t : us) {

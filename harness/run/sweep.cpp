@@ -113,7 +113,7 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
   for (const std::string& glob : options_.kernels) {
     const bool known =
         std::any_of(all.begin(), all.end(), [&](const std::string& name) { return fits_glob(name, glob); });
-    if (any && !known)
+    if (any && !known && broken_.empty())  // a library that does not load may have it
       throw InputError(fmt::format("--kernel {}: no kernel of that name{}; there are: {}", glob,
                                    name_like(glob, all), fmt::format("{}", fmt::join(all, ", "))));
   }
@@ -121,7 +121,8 @@ void Sweep::start(int log_fd, const std::atomic<bool>& stop) {
     throw InputError(fmt::format("--kernel {}: no kernel of that name{}; there are: {}",
                                  fmt::format("{}", fmt::join(options_.kernels, ", ")),
                                  options_.kernels.size() == 1 ? name_like(options_.kernels[0], all) : "",
-                                 fmt::format("{}", fmt::join(all, ", "))));
+                                 fmt::format("{}", fmt::join(all, ", "))) +
+                     (broken_.empty() ? "" : "; and " + broken_[0].why));
   for (const std::string& file : options_.calibrations)
     if (std::find(used.begin(), used.end(), fs::absolute(file).string()) == used.end()) {
       const Calibration c = read_calibration(file);

@@ -17,6 +17,7 @@
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/session/said.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/device/library_text.hpp"
 #include "harness/device/not_a_backend.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/measure/clocks.hpp"
@@ -82,7 +83,7 @@ Ready ready_message(const Backend& backend, const assay_device& device,
 
 const assay_kernel& kernel_of(const Backend& backend, const std::string& name) {
   const assay_kernel* kernel = backend.find(name);
-  ASSAY_CHECK(kernel != nullptr, "no kernel {} in backend {}", name, backend.name());
+  if (kernel == nullptr) throw std::runtime_error(not_listed(name));
   return *kernel;
 }
 
@@ -210,8 +211,8 @@ int work(const WorkerArguments& arguments, int fd) {
     const assay_device device = backend.device(arguments.device);
     char error[512] = "";
     if (backend.table()->use_device(arguments.device, error, sizeof error) != ASSAY_OK)
-      throw InfrastructureError(
-          fmt::format("backend {}: device {} cannot be used: {}", backend.name(), arguments.device, error));
+      throw InfrastructureError(fmt::format("backend {}: device {} cannot be used: {}", backend.name(),
+                                            arguments.device, library_text(error, sizeof error)));
     // Now that the device was asked: what a library says of it does not depend on who works beside.
     if (arguments.threads > 0) omp_set_num_threads(arguments.threads);
     const auto calibration = use_calibration(arguments.calibrations, backend, device);

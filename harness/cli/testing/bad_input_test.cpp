@@ -243,9 +243,29 @@ TEST_F(BadInput, Options) {
   expect_refused(run({"check", kLine, "--out", ""}), {"--out", "a value is expected"});
   expect_refused(run({"check", kLine, "--junit", ""}), {"--junit", "a value is expected"});
   expect_refused(run({"check", kLine, "--junit", path("no/such/folder.xml")}), {"folder.xml"});
+  expect_refused(run({"calibrate", "--backend", "cpu", "--out", "/dev/null/c.json"}),
+                 {"--out /dev/null/c.json"});
+  expect_refused(run({"campaign", "--alarms", "/dev/null/a.suite"}), {"--alarms /dev/null/a.suite"});
   expect_refused(run({"kernels", "--op", "pagd"}), {"pagd", "prefill, paged"});
   expect_refused(run({"check", kLine, "--filter", "no such text"}), {"--filter matches none"});
   expect_refused(run({"report", path("nowhere")}), {"nowhere"});
+}
+
+// As of suites: whoever mends a command wants to know everything that is wrong with it.
+TEST_F(BadInput, EveryWrongWord) {
+  const Output o =
+      run({"bench", kLine, "--frob", "3", "--kernal=x", "--seed", "x", "--shard", "3/2", "--cache",
+           "lukewarm", "--timeout", "nan", "--sort", "time", "--limit", "-1", "--worker-memory", "3q"});
+  expect_refused(o, {"9 mistakes; assay bench --help says more\n", "has no option --frob",
+                     "has no option --kernal (did you mean \"--kernel\"?)\n",
+                     "--seed: 'x' is no whole number from 0 to 2^64 - 1\n", "--shard: '3/2' is no part",
+                     "--cache: 'lukewarm' is none of hot", "--timeout: 'nan' is no number above 0\n",
+                     "--sort: 'time' is no column", "--limit: '-1' is no whole number", "'3q' is no size"});
+  expect_refused(run({"merge", path("a"), "--uot", "b"}),
+                 {"2 mistakes", "no option --uot", "--out is missing"});
+  expect_refused(run({"bench", kLine, "--report", "--json", "--min-samples", "9", "--max-samples", "3"}),
+                 {"2 mistakes", "--max-samples 3", "--report and --json"});
+  expect_refused(run({"campaign", "--seed", "x", "--shard", "3/2"}), {"2 mistakes", "--seed: ", "--shard: "});
 }
 
 // What a stranger typed: the words of the message are about the word that is wrong, and say what is expected.

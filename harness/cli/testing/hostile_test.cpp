@@ -117,6 +117,58 @@ TEST_F(Hostile, NothingIsLeftForALaterCase) {
   for (const Row& row : rows) EXPECT_EQ(row.outcome, "passed") << row.kernel << ": " << row.reason;
 }
 
+// What the system was asked to do when something comes, and comes while the next kernel runs.
+TEST_F(Hostile, RequestsThatAreLeftMeetNobody) {
+  for (const char* deed : {"ring_reads_later", "signal_when_ready"}) {
+    fs::remove_all(path("out"));
+    const Output out =
+        run({"check", kSmall, "--backend", kHostile, "--out", path("out"), "--kernel",
+             std::string("paged_") + deed + "_hostile", "--kernel", "paged_feeds_what_waits_hostile"});
+    EXPECT_EQ(out.code, 0) << deed << out.out << out.err;
+    for (const Row& row : read_rows(path("out/rows.csv")).rows)
+      EXPECT_EQ(row.outcome, "passed") << deed << ", " << row.kernel << ": " << row.reason;
+  }
+}
+
+// The kernel that another worker has to run, since its neighbour ended the first one, is in that one's list
+// alone.
+TEST_F(Hostile, AListThatChangesCostsTheKernelThatIsGone) {
+  const Output out =
+      run({"check", kSmall, "--backend", library("lists_once"), "--out", path("out"), "--kernel",
+           "paged_exit_hostile", "--kernel", "paged_exit_beside", "--kernel", "paged_abort_beside"});
+  EXPECT_EQ(out.code, 1) << out.err;
+  std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+  EXPECT_EQ(rows["paged_exit_beside"].outcome, "crashed");
+  EXPECT_THAT(rows["paged_exit_beside"].reason,
+              HasSubstr("the library has no kernel paged_exit_beside in this process"));
+  EXPECT_EQ(rows["paged_abort_beside"].outcome, "passed");
+}
+
+// Beside a library that does not load a name may be that of one of its kernels.
+TEST_F(Hostile, ALibraryThatDoesNotLoadHidesNoReason) {
+  const Output out = run({"check", kSmall, "--backend", library("open_null"), "--backend", kFake, "--kernel",
+                          "paged_ok_fake", "--kernel", "paged_exit_beside", "--out", path("out")});
+  EXPECT_EQ(out.code, 1) << out.err;
+  std::map<std::string, Row> rows = by(path("out"), &Row::kernel);
+  EXPECT_THAT(rows["none"].reason, HasSubstr("does not serve"));
+  EXPECT_EQ(rows["paged_ok_fake"].outcome, "passed");
+  const Output alone = run({"check", kSmall, "--backend", library("open_throws"), "--backend", kFake,
+                            "--kernel", "paged_exit_beside"});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("from open"));
+}
+
+// Explain calls kernels in processes of its own: what they do to those around them, and leave, ends there.
+TEST_F(Hostile, ExplainIsNotReached) {
+  for (const char* deed : {"daemon", "session_then_exit", "kill_group", "kill_parent", "terminate_parent",
+                           "stop_parent", "writes_everywhere"}) {
+    const Output out = run({"explain", kSmall, "--backend", kHostile, "--kernel",
+                            std::string("paged_") + deed + "_hostile", "--timeout", "1.5"});
+    EXPECT_TRUE(out.code == 0 || out.code == 1) << deed << ": " << out.code << out.out << out.err;
+    EXPECT_EQ(living(mark), 0) << deed;
+  }
+}
+
 // Ends its worker long after its row is known, in the time of one that does well alone.
 TEST_F(Hostile, AThreadThatDiesLaterIsItsKernels) {
   const Output out = run({"check", kSmall, "--backend", kHostile, "--out", path("out"), "--kernel",

@@ -51,6 +51,7 @@ std::span<const Deed> speech_deeds();   // the connection, output, exceptions, t
 std::span<const Deed> cheats();         // what a kernel may do when it knows that it is timed
 std::span<const Deed> clock_deeds();    // the clock that is read
 std::span<const Deed> state_deeds();    // what a process shares, memory, declarations
+std::span<const Deed> system_deeds();   // what the system is asked to do later, or not to do any more
 
 // What an honest kernel does.
 int compute(const Call&);

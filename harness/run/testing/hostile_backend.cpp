@@ -2,6 +2,7 @@
 // libassay_hostile.so: for each row of hostile_table.hpp a kernel that does it, and behind each one that does
 // nothing. Under another file name the whole library misbehaves: libassay_hostile-DEED.so, see at_load().
 #include <dlfcn.h>
+#include <fcntl.h>
 
 #include <chrono>
 #include <csignal>
@@ -29,11 +30,22 @@ namespace {
 
 using namespace hostile;
 
+std::string own_file() {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(&own_file), &info);
+  return info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+// Whether another process has opened this library before, under this name.
+bool opened_before() {
+  const int file = open((own_file() + ".opened").c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file >= 0) close(file);
+  return file < 0;
+}
+
 // What stands between "hostile-" and ".so" in the name of this library's file.
 std::string own_deed() {
-  Dl_info info{};
-  dladdr(reinterpret_cast<void*>(&own_deed), &info);
-  const std::string file = info.dli_fname != nullptr ? info.dli_fname : "";
+  const std::string file = own_file();
   const size_t at = file.rfind("hostile-");
   return at == std::string::npos ? "" : file.substr(at + 8, file.rfind(".so") - at - 8);
 }
@@ -160,12 +172,14 @@ struct Registry {
     kernels.push_back(k);
   }
   Registry() {
-    for (const auto& deeds : {process_deeds(), speech_deeds(), state_deeds(), clock_deeds(), cheats()})
+    for (const auto& deeds :
+         {process_deeds(), speech_deeds(), state_deeds(), system_deeds(), clock_deeds(), cheats()})
       for (const Deed& deed : deeds) {
         add(std::string("paged_") + deed.name + "_hostile", &deed);
         add(std::string("paged_") + deed.name + "_beside", nullptr);
       }
     if (own_deed() == "odd_names") names[0] = "=1+1,\"\n\033[31m" + std::string(1 << 20, 'n');
+    if (own_deed() == "lists_once" && opened_before()) names[1] = "paged_exit_other";
     for (size_t i = 0; i < kernels.size(); ++i) {
       kernels[i].name = names[i].c_str();
       kernels[i].description = descriptions[i].c_str();

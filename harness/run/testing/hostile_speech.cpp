@@ -156,6 +156,12 @@ constexpr Deed kDeeds[] = {
        std::snprintf(c.error, c.size, "line\n=2+3,\"\033[31m\r\xff\xfe\",\ttab");
        *c.status = ASSAY_FAILED;
      }},
+    // As UTF-8 alone: a C1 control that begins an escape, and what is behind it from right to left.
+    {"text_of_orders", Door::kBefore,
+     [](const Call& c) {
+       std::snprintf(c.error, c.size, "says\xc2\x9b[31mred and\xe2\x80\xaeturned");
+       *c.status = ASSAY_FAILED;
+     }},
     {"throw_run", Door::kBefore, [](const Call&) { throw std::runtime_error("from run"); }},
     {"throw_int_run", Door::kBefore, [](const Call&) { throw 42; }},
     {"throw_supports", Door::kSupports, [](const Call&) { throw std::runtime_error("from supports"); }},

@@ -157,6 +157,16 @@ inline constexpr Expected kKernels[] = {
     {"no_more_clock", "crashed", "SIGSEGV"},
     {"leaves_a_clock", "passed", ""},
     {"no_more_files", "passed", ""},
+    {"ring_reads_later", "passed", ""},
+    {"signal_when_ready", "passed", ""},
+    {"feeds_what_waits", "passed", ""},
+    {"sealed_output", "crashed", "SIG"},
+    {"calls_end_it", "crashed", "SIGSYS"},
+    {"sends_nothing", "timed_out", "while running"},
+    {"traps_numbers", "passed", ""},
+    {"fork_handler_hangs", "passed", ""},
+    {"cancels_itself", "crashed", "SIGABRT"},
+    {"text_of_orders", "crashed", "says [31mred and turned"},
     {"own_mounts", "passed", ""},
     {"no_capabilities", "passed", ""},
     {"old_personality", "passed", ""},
@@ -209,6 +219,9 @@ inline constexpr Cheat kCheats[] = {
     {"cheat_repairs_rows", "passed", kWorkUs / 5},
     {"cheat_slow_plan", "passed", 0, kWorkUs},
     {"cheat_own_clock", "implausible"},
+    {"cheat_watches_pages", "wrong"},
+    {"cheat_idle_between", "wrong"},
+    {"cheat_rest_late", "wrong"},
 };
 
 }  // namespace hostile
