@@ -128,8 +128,7 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"softmax.rescaled_twice", "the output or the row sum is rescaled twice when the running maximum moves"},
     {"softmax.stale_maximum", "weights are relative to another maximum than the sums they join"},
     {"softmax.finite_sentinel",
-     "masked scores, or the maximum that a row begins with, are finite numbers, which real scores come near "
-     "or "
+     "masked scores, or the maximum that a row begins with, are finite numbers that real scores come near or "
      "lie below"},
     {"softmax.small_dropped", "small weights are taken as zero"},
     {"softmax.scores_cut", "scores, as they are or less their maximum, are cut at a number"},

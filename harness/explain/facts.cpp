@@ -7,13 +7,12 @@
 #include "harness/check/session/before_plan.hpp"
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/input/poison.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
 namespace {
-
-bool equal(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
 struct Difference {
   int64_t o = 0, lse = 0;
@@ -34,10 +33,10 @@ Difference compare(const Evidence& e, Call a, Call b, const Unwritten* but = nul
   if (!x.made || !y.made) return d;
   const auto left_out = [](const std::vector<char>& list, size_t i) { return i < list.size() && list[i]; };
   for (size_t i = 0; i < x.o.size(); ++i)
-    if (!(but && left_out(but->o, i)) && !equal(x.o[i], y.o[i]))
+    if (!(but && left_out(but->o, i)) && !same_number(x.o[i], y.o[i]))
       ++d.o, d.largest = std::max(d.largest, std::fabs(x.o[i] - y.o[i]));
   for (size_t i = 0; i < x.lse.size(); ++i)
-    if (!(but && left_out(but->lse, i)) && !equal(x.lse[i], y.lse[i]))
+    if (!(but && left_out(but->lse, i)) && !same_number(x.lse[i], y.lse[i]))
       ++d.lse, d.largest = std::max(d.largest, std::fabs(x.lse[i] - y.lse[i]));
   return d;
 }
@@ -170,8 +169,8 @@ class Facts {
     const CallResultCopy &a = e_.call(Call::kFirst), &b = e_.call(Call::kScratch);
     if (!a.made || !b.made || u.o.empty()) return;
     int64_t differ = 0;
-    for (size_t i = 0; i < a.o.size(); ++i) differ += !u.o[i] && !equal(a.o[i], b.o[i]);
-    for (size_t i = 0; i < a.lse.size(); ++i) differ += !u.lse[i] && !equal(a.lse[i], b.lse[i]);
+    for (size_t i = 0; i < a.o.size(); ++i) differ += !u.o[i] && !same_number(a.o[i], b.o[i]);
+    for (size_t i = 0; i < a.lse.size(); ++i) differ += !u.lse[i] && !same_number(a.lse[i], b.lse[i]);
     if (differ == 0) return;
     say(fmt::format("{} results change with what workspace and outputs held before the call", differ));
     const bool merges = e_.declared.splits > 1 || e_.declared.split_keys > 0;

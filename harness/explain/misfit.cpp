@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "harness/explain/same_number.hpp"
 #include "reference/formats/formats.hpp"
 
 namespace assay {
@@ -37,7 +38,7 @@ struct Deviation {
 
 // Both NaN or the same infinity: no error.
 Deviation deviation(double got, double predicted, double noise, double extra, const Grid& grid) {
-  if (got == predicted || (std::isnan(got) && std::isnan(predicted))) {
+  if (same_number(got, predicted)) {
     if (extra == 0) return {};
   } else if (!std::isfinite(got) || !std::isfinite(predicted)) {
     return {kLargest, 0};

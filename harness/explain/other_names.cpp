@@ -11,6 +11,7 @@
 
 #include "harness/explain/keys_taken.hpp"
 #include "harness/explain/layouts.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
@@ -22,7 +23,7 @@ constexpr int32_t kLeastRun = 8, kLeastTile = 16, kLargestTile = 128;  // keys, 
 constexpr double kEquallyNear = 1e-9;  // relative, of predictions in double precision
 
 bool as_near(double a, double b) {
-  if (!std::isfinite(a) || !std::isfinite(b)) return a == b || (std::isnan(a) && std::isnan(b));
+  if (!std::isfinite(a) || !std::isfinite(b)) return same_number(a, b);
   return std::fabs(a - b) <= kEquallyNear * std::max({1.0, std::fabs(a), std::fabs(b)});
 }
 bool as_near(const std::vector<double>& a, const std::vector<double>& b) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "harness/explain/families/mask_rule.hpp"
+#include "harness/explain/same_number.hpp"
 
 namespace assay {
 namespace {
@@ -17,8 +18,7 @@ struct Plain {
 };
 
 bool equal(const Prediction& a, const Prediction& b) {
-  const auto same = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
-  return same(a.lse, b.lse) && std::equal(a.o.begin(), a.o.end(), b.o.begin(), b.o.end(), same);
+  return same_number(a.lse, b.lse) && std::equal(a.o.begin(), a.o.end(), b.o.begin(), b.o.end(), same_number);
 }
 
 std::vector<Plain> plain_rules(const Clues& clues) {

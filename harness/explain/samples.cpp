@@ -7,6 +7,7 @@
 #include <set>
 
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/same_number.hpp"
 
 namespace assay {
 namespace {
@@ -22,9 +23,8 @@ std::vector<Cell> spread(const std::vector<Cell>& from, size_t count) {
 }
 
 bool same(const Evidence& e, Call a, Call b, const Cell& c) {
-  const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   for (int32_t d = -1; d < e.problem.head_dim_v; ++d)
-    if (!equal(e.got(a, c, d), e.got(b, c, d))) return false;
+    if (!same_number(e.got(a, c, d), e.got(b, c, d))) return false;
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "harness/explain/hypothesis.hpp"
 #include "harness/explain/misfit.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/explain/samples.hpp"
 
 namespace assay {
@@ -113,7 +114,7 @@ class Tester {
   }
   bool alike(const Prediction& a, const Prediction& b, size_t i) const {
     const auto same = [&](double x, double y, int32_t dim) {
-      if (x == y || (std::isnan(x) && std::isnan(y))) return true;
+      if (same_number(x, y)) return true;
       const double size = std::max(std::fabs(x), std::fabs(y));
       const double noise = dim < 0 ? targets_[i].lse_noise : targets_[i].o_noise[dim];
       return std::fabs(x - y) <= kAlike * noise + 1e-7 * size;

@@ -28,6 +28,13 @@ bool all_at_the_right_edge(const Clues& clues) {
          });
 }
 
+// Whether rules fit the first wrong cells.
+bool fit_wrong_cells(const Clues& clues, const Rules& rules) {
+  const size_t count = std::min(kLookedAt, clues.bad.size());
+  return std::all_of(clues.bad.begin(), clues.bad.begin() + static_cast<ptrdiff_t>(count),
+                     [&](const Sample& s) { return misfit_at(clues, s, rules) < kFits; });
+}
+
 void single_keys(const Clues& clues, Hypotheses& out) {
   // The window's own edge is then what is wrong, and the mask's families say so.
   const bool edge = all_at_the_edge(clues), right_edge = all_at_the_right_edge(clues);
@@ -63,11 +70,8 @@ void single_keys(const Clues& clues, Hypotheses& out) {
   shorter.edit_terms = [](Scene&, std::vector<Term>& t) {
     if (!t.empty()) t.erase(t.begin());
   };
-  const size_t looked_at = std::min(kLookedAt, clues.bad.size());
-  const bool window =
-      edge && std::all_of(clues.bad.begin(), clues.bad.begin() + static_cast<ptrdiff_t>(looked_at),
-                          [&](const Sample& s) { return misfit_at(clues, s, shorter) < kFits; });
-  if (!window) propose_per_cell(clues, "keys.one_dropped", "one key per row", 1.5, each_key(0), out);
+  if (!(edge && fit_wrong_cells(clues, shorter)))
+    propose_per_cell(clues, "keys.one_dropped", "one key per row", 1.5, each_key(0), out);
   propose_per_cell(clues, "keys.one_doubled", "one key per row", 1.5, each_key(2), out);
 }
 
@@ -145,9 +149,7 @@ bool tile_at_the_edge(const Clues& clues, bool edge, int32_t size) {
     const int32_t first = t.front().position / size;
     std::erase_if(t, [&](const Term& term) { return term.position / size == first; });
   };
-  const size_t looked_at = std::min(kLookedAt, clues.bad.size());
-  return std::all_of(clues.bad.begin(), clues.bad.begin() + static_cast<ptrdiff_t>(looked_at),
-                     [&](const Sample& s) { return misfit_at(clues, s, rules) < kFits; });
+  return fit_wrong_cells(clues, rules);
 }
 
 void tiles(const Clues& clues, Hypotheses& out) {

@@ -133,13 +133,76 @@ void Misreadings::other_slots() {
                 });
 }
 
+namespace {
+
+// One side of the cache laid out anew, decoded, in fp32: new keys of the requests that are due as they came,
+// all others as they lie.
+class SideAnew {
+ public:
+  SideAnew(const Problem& problem, const Reading& from, bool v, int64_t blocks)
+      : p_(problem),
+        host_{&from.tensors, from.problem.q_scale_host, from.problem.k_scale_host, from.problem.v_scale_host},
+        reader_(problem, host_),
+        first_(problem.cu_q()),
+        v_(v),
+        one_(static_cast<size_t>(dims())),
+        numbers_(static_cast<size_t>(blocks * p_.page_size * p_.heads_kv * dims()), 0.0f) {}
+
+  void lay(int32_t request, bool due) {
+    const Request& r = p_.requests[static_cast<size_t>(request)];
+    for (int32_t key = 0; key < r.kv_len; ++key) {
+      const OperandReader::Place lies = reader_.place(request, key);
+      const bool is_new = due && key >= r.context_len();
+      const OperandReader::Place came{first_[static_cast<size_t>(request)] + key - r.context_len(),
+                                      OperandReader::kDense};
+      for (int32_t h = 0; h < p_.heads_kv; ++h) lay_head(request, is_new ? came : lies, lies, h);
+      any_new_ = any_new_ || is_new;
+    }
+  }
+  bool any_new() const { return any_new_; }
+  const std::vector<float>& numbers() const { return numbers_; }
+
+ private:
+  int64_t dims() const { return v_ ? p_.head_dim_v : p_.head_dim_qk; }
+  void lay_head(int32_t request, const OperandReader::Place& from, const OperandReader::Place& at,
+                int64_t h) {
+    v_ ? reader_.v_at(request, from, static_cast<int32_t>(h), one_.data())
+       : reader_.k_at(request, from, static_cast<int32_t>(h), one_.data());
+    const int64_t to = p_.layout == ASSAY_LAYOUT_HND ? (at.block * p_.heads_kv + h) * p_.page_size + at.slot
+                                                     : (at.block * p_.page_size + at.slot) * p_.heads_kv + h;
+    std::transform(one_.begin(), one_.end(), numbers_.begin() + to * dims(),
+                   [](double x) { return static_cast<float>(x); });
+  }
+
+  const Problem& p_;
+  HostOperands host_;
+  OperandReader reader_;
+  std::vector<int32_t> first_;
+  bool v_, any_new_ = false;
+  std::vector<double> one_;
+  std::vector<float> numbers_;
+};
+
+void take_side(Reading& r, bool v, const std::vector<float>& numbers) {
+  assay_tensor& side = v ? r.tensors.v : r.tensors.k;
+  r.lists->emplace_back(numbers.size() * sizeof(float));
+  std::memcpy(r.lists->back().data(), numbers.data(), numbers.size() * sizeof(float));
+  side.data = r.lists->back().data(), side.format = ASSAY_FP32;
+  side.stride[3] = 1;
+  for (int axis = 3; axis-- > 0;) side.stride[axis] = side.stride[axis + 1] * side.shape[axis + 1];
+  (v ? r.problem.v_format : r.problem.k_format) = ASSAY_FP32;
+  (v ? r.problem.v_scale_kind : r.problem.k_scale_kind) = ASSAY_SCALE_NONE;
+  (v ? r.tensors.v_scale : r.tensors.k_scale) = assay_tensor{};
+}
+
+}  // namespace
+
 // New K as it came and V from the cache, or the other way round: in requests that are declared to read both
-// from the cache, or both as they came. The side is laid out anew, decoded, with new rows where they belong.
+// from the cache, or both as they came.
 void Misreadings::one_side_as_it_came() {
-  const bool heads_first = p().layout == ASSAY_LAYOUT_HND;
   constexpr int64_t kMostNumbers = 1 << 22;
   if (!case_.attends() || !has(Operand::kDenseK) || !has(Operand::kDenseV) || !has(Operand::kKvLen) ||
-      (!heads_first && p().layout != ASSAY_LAYOUT_NHD))
+      (p().layout != ASSAY_LAYOUT_HND && p().layout != ASSAY_LAYOUT_NHD))
     return;
   for (const bool v : {true, false})
     for (const bool of_dense : {false, true})
@@ -149,50 +212,20 @@ void Misreadings::one_side_as_it_came() {
             Reading own = r;
             own.dense.clear();
             const Problem problem = case_.problem_of(own);
-            const HostOperands host{&own.tensors, own.problem.q_scale_host, own.problem.k_scale_host,
-                                    own.problem.v_scale_host};
-            const OperandReader reader(problem, host);
-            assay_tensor& side = v ? r.tensors.v : r.tensors.k;
-            const int64_t blocks = side.shape[0], page = problem.page_size, heads = problem.heads_kv,
-                          dims = v ? problem.head_dim_v : problem.head_dim_qk;
-            if (side.rank != 4 || blocks * page * heads * dims > kMostNumbers) return false;
-            std::vector<float> numbers(static_cast<size_t>(blocks * page * heads * dims), 0.0f);
-            std::vector<double> one(static_cast<size_t>(dims));
-            const std::vector<int32_t> first = problem.cu_q();
-            bool any = false;
+            const assay_tensor& side = v ? r.tensors.v : r.tensors.k;
+            if (side.rank != 4 || side.shape[0] * problem.page_size * problem.heads_kv *
+                                          (v ? problem.head_dim_v : problem.head_dim_qk) >
+                                      kMostNumbers)
+              return false;
+            SideAnew anew(problem, own, v, side.shape[0]);
             r.dense.resize(problem.requests.size(), 0);
             for (size_t q = 0; q < problem.requests.size(); ++q) {
               const bool due = ((r.dense[q] & 1) != 0) == of_dense;
               if (due && of_dense) r.dense[q] = static_cast<uint8_t>(r.dense[q] & ~1);
-              const int32_t request = static_cast<int32_t>(q), context = problem.requests[q].context_len();
-              for (int32_t key = 0; key < problem.requests[q].kv_len; ++key)
-                for (int32_t h = 0; h < heads; ++h) {
-                  const OperandReader::Place at = reader.place(request, key);
-                  const bool is_new = due && key >= context;
-                  const OperandReader::Place from =
-                      is_new ? OperandReader::Place{first[q] + key - context, OperandReader::kDense} : at;
-                  if (v)
-                    reader.v_at(request, from, h, one.data());
-                  else
-                    reader.k_at(request, from, h, one.data());
-                  any = any || is_new;
-                  const int64_t to = heads_first ? (at.block * heads + h) * page + at.slot
-                                                 : (at.block * page + at.slot) * heads + h;
-                  for (int64_t d = 0; d < dims; ++d)
-                    numbers[static_cast<size_t>(to * dims + d)] =
-                        static_cast<float>(one[static_cast<size_t>(d)]);
-                }
+              anew.lay(static_cast<int32_t>(q), due);
             }
-            if (!any) return false;
-            r.lists->emplace_back(numbers.size() * sizeof(float));
-            std::memcpy(r.lists->back().data(), numbers.data(), numbers.size() * sizeof(float));
-            side.data = r.lists->back().data(), side.format = ASSAY_FP32;
-            side.stride[3] = 1, side.stride[2] = side.shape[3],
-            side.stride[1] = side.stride[2] * side.shape[2];
-            side.stride[0] = side.stride[1] * side.shape[1];
-            (v ? r.problem.v_format : r.problem.k_format) = ASSAY_FP32;
-            (v ? r.problem.v_scale_kind : r.problem.k_scale_kind) = ASSAY_SCALE_NONE;
-            (v ? r.tensors.v_scale : r.tensors.k_scale) = assay_tensor{};
+            if (!anew.any_new()) return false;
+            take_side(r, v, anew.numbers());
             return true;
           });
 }
@@ -201,17 +234,17 @@ void Misreadings::one_side_as_it_came() {
 // are declared to be read from the cache, which holds the same.
 void Misreadings::dense_rows_of_first() {
   if (!has(Operand::kDenseK) || !has(Operand::kDenseV) || p().requests < 2) return;
-  const auto kind = [this](int32_t r) {
-    const int32_t rows = given_.rows_of(r);
-    return rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
-  };
-  const char* words[] = {"decode", "extend", "prefill", "request"};
-  for (int32_t of = 0; of < 4; ++of) {
+  constexpr int kAny = ASSAY_REQUEST_DECODE | ASSAY_REQUEST_EXTEND | ASSAY_REQUEST_PREFILL;
+  const std::pair<int, const char*> sorts[] = {{ASSAY_REQUEST_DECODE, "decode"},
+                                               {ASSAY_REQUEST_EXTEND, "extend"},
+                                               {ASSAY_REQUEST_PREFILL, "prefill"},
+                                               {kAny, "request"}};
+  for (const auto& [sort, word] : sorts) {
     int64_t first = -1, row = 0;
     std::vector<int64_t> from;
     bool other = false;
     for (int32_t r = 0; r < p().requests; ++r) {
-      const bool its = of == 3 || kind(r) == of;
+      const bool its = (class_of(r) & sort) != 0;
       if (its && first < 0) first = row;
       for (int32_t i = 0, begin = static_cast<int32_t>(row); i < given_.rows_of(r); ++i, ++row) {
         from.push_back(its ? first + i : begin + i);
@@ -219,7 +252,7 @@ void Misreadings::dense_rows_of_first() {
       }
     }
     if (!other) continue;
-    add("rows_shifted", fmt::format("K and V of the first {} for all", words[of]), [=, this](Reading& r) {
+    add("rows_shifted", fmt::format("K and V of the first {} for all", word), [=, this](Reading& r) {
       for (const Operand o : {Operand::kDenseK, Operand::kDenseV})
         reorder(r, o, 0, [&](int64_t i) { return i < static_cast<int64_t>(from.size()) ? from[i] : i; });
       if (case_.attends() && p().k_scale_kind == ASSAY_SCALE_NONE && p().v_scale_kind == ASSAY_SCALE_NONE) {

@@ -301,20 +301,22 @@ void Misreadings::rows() {
     slots("slots_shifted", "slots in the opposite order", [](Slots& s) { std::reverse(s.begin(), s.end()); });
     // Decodes, extends and prefills each begin behind as many slots as there are requests before them. What
     // two rows are written to holds the later one.
-    std::vector<int32_t> from, kinds;
-    for (int32_t r = 0, before = 0, first = 0, row = 0, first_row = 0; r < p().requests; ++r) {
-      const int32_t rows = given_.rows_of(r), kind = rows <= p().threshold ? 0 : p().kv_len[r] > rows ? 1 : 2;
-      if (r == 0 || kind != before) before = kind, first = r, first_row = row;
-      for (int32_t i = 0; i < rows; ++i, ++row)
-        from.push_back(first + row - first_row), kinds.push_back(kind);
+    std::vector<int32_t> from;
+    std::vector<assay_request_class> classes;
+    for (int32_t r = 0, first = 0, row = 0, first_row = 0; r < p().requests; ++r) {
+      if (r > 0 && class_of(r) != class_of(r - 1)) first = r, first_row = row;
+      for (int32_t i = 0; i < given_.rows_of(r); ++i, ++row)
+        from.push_back(first + row - first_row), classes.push_back(class_of(r));
     }
-    for (int32_t kind = 0; kind < 3; ++kind) {
-      const char* who[] = {"rows of decodes", "rows of extends", "rows of prefills"};
-      slots("row_missing", (std::string(who[kind]) + " are not written").c_str(), [=](Slots& s) {
-        for (size_t row = 0; row < std::min(s.size(), kinds.size()); ++row)
-          if (kinds[row] == kind) s[row] = -1;
-      });
-    }
+    const std::pair<assay_request_class, const char*> kinds[] = {{ASSAY_REQUEST_DECODE, "decodes"},
+                                                                 {ASSAY_REQUEST_EXTEND, "extends"},
+                                                                 {ASSAY_REQUEST_PREFILL, "prefills"}};
+    for (const auto& [kind, who] : kinds)
+      slots("row_missing", fmt::format("rows of {} are not written", who).c_str(),
+            [=, kind = kind](Slots& s) {
+              for (size_t row = 0; row < std::min(s.size(), classes.size()); ++row)
+                if (classes[row] == kind) s[row] = -1;
+            });
     slots("slots_shifted", "slots counted in requests before decodes, extends and prefills", [=](Slots& s) {
       const Slots old = s;
       for (size_t row = 0; row < std::min(s.size(), from.size()); ++row) {

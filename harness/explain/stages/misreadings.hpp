@@ -13,6 +13,7 @@
 
 #include "harness/explain/stages/step_causes.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/problem/request_class.hpp"
 
 namespace assay {
 
@@ -46,6 +47,11 @@ class Misreadings {
     list_.push_back({cause, std::move(how), std::move(make)});
   }
   bool has(Operand o) const { return given_.has(o); }
+  assay_request_class class_of(int32_t request) const {
+    Problem step;  // the stage's own says no classes
+    step.threshold = p().threshold;
+    return request_class(step, {given_.rows_of(request), p().kv_len[request]});
+  }
   const assay_problem& p() const { return given_.problem; }
 
   template <class Value>

@@ -6,6 +6,7 @@
 
 #include "harness/check/verdict.hpp"
 #include "harness/explain/causes.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
@@ -67,7 +68,7 @@ class StepParts {
       for (int32_t d = 0; d < p_.head_dim_v; ++d) {
         const double was = load(o.format, o.data, row * o.stride[0] + h * o.stride[1] + d * o.stride[2]);
         const double is = got(id, h, d);
-        if (!(was == is || (std::isnan(was) && std::isnan(is)))) return false;
+        if (!same_number(was, is)) return false;
       }
     return true;
   }

@@ -5,6 +5,7 @@
 
 #include "harness/check/verdict.hpp"
 #include "harness/explain/causes.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "reference/attention/attention.hpp"
 #include "reference/formats/formats.hpp"
@@ -72,7 +73,7 @@ std::vector<StepRanked> scale_patterns(const StageCase& c) {
         int64_t at = 0;
         for (int a = 0; a < t.rank; ++a) at += index[static_cast<size_t>(a)] * t.stride[a];
         const double before = static_cast<const float*>(t.data)[at], after = c.written(s.o, at);
-        const bool changed = !(before == after || (std::isnan(before) && std::isnan(after)));
+        const bool changed = !same_number(before, after);
         if (changed) ++(index[static_cast<size_t>(axis)] == 0 ? first : others);
         more = false;
         for (int a = t.rank - 1; a >= 0 && !more; --a) {

@@ -47,9 +47,7 @@ class AlteredRows {
       // A scale that is computed goes with what came.
       if (w.dims(v) < kAlteredLeastDims || w.kind(v) == ASSAY_SCALE_TOKEN_HEAD) continue;
       AlteredVector x = vector_of(v, row, head);
-      const bool kept = std::equal(x.got.begin(), x.got.end(), x.was.begin(), [](double a, double b) {
-        return a == b || (std::isnan(a) && std::isnan(b));
-      });
+      const bool kept = std::equal(x.got.begin(), x.got.end(), x.was.begin(), same_number);
       if (!kept) vectors_.push_back(std::move(x));
     }
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "harness/base/error.hpp"
+#include "harness/explain/same_number.hpp"
 #include "harness/explain/stages/explain_step.hpp"
 #include "reference/formats/formats.hpp"
 #include "reference/formats/quantize.hpp"
@@ -113,15 +114,14 @@ class WriteLook {
   int32_t layout() const { return p_.layout; }
   int64_t page() const { return p_.page_size; }
   bool kept(bool v, int64_t row, int32_t head, int32_t d) const {
-    const double got = left(v, slot(row), head, d), was = before(v, slot(row), head, d);
-    return got == was || (std::isnan(got) && std::isnan(was));
+    return same_number(left(v, slot(row), head, d), before(v, slot(row), head, d));
   }
   // Whether anything of a slot is another than before.
   bool changes(bool v, int64_t slot) const {
     for (int32_t h = 0; h < heads(); ++h)
       for (int32_t d = 0; d < dims(v); ++d) {
         const double is = left(v, slot, h, d), was = before(v, slot, h, d);
-        if (!(is == was || (std::isnan(is) && std::isnan(was)))) return true;
+        if (!same_number(is, was)) return true;
       }
     return false;
   }
