@@ -75,6 +75,7 @@ TEST_F(Misbehaving, EveryKindGetsItsOutcomeAndTheSweepGoesOn) {
       {"elements32", "passed", ""},
       {"bytes32", "passed", ""},
       {"copiesnan", "wrong", "O is NaN or infinite"},
+      {"planned", "wrong", "it keeps what it read then"},
       {"leaksaid", "passed", ""},
       {"peeksaid", "wrong", "unused memory"},
       {"lse2said", "passed", ""},
