@@ -144,7 +144,9 @@ std::string separating_line(const std::string& line, int step, bool many_rows) {
       more.push_back(g);
     }
     s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
-    if (s.batch.kind == BatchSpec::Kind::kMix)
+    // Whole steps are judged over all their requests, of which so many short ones leave what is wrong too
+    // little.
+    if (s.batch.kind == BatchSpec::Kind::kMix && s.op != ASSAY_OP_STEP)
       if (Scenario all = with_remainders(s); !legal(all).empty()) s = std::move(all);
   }
   if (many_rows && (step >= kManyRowsSteps || s.batch.kind != BatchSpec::Kind::kMix || !add_many_rows(s)))
