@@ -5,6 +5,7 @@
 
 #include "harness/base/error.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/ops/op.hpp"
 #include "harness/scenario/scenario.hpp"
 
 namespace assay {
@@ -146,7 +147,7 @@ std::string separating_line(const std::string& line, int step, bool many_rows) {
     s.batch.groups.insert(s.batch.groups.end(), more.begin(), more.end());
     // Whole steps are judged over all their requests, of which so many short ones leave what is wrong too
     // little.
-    if (s.batch.kind == BatchSpec::Kind::kMix && s.op != ASSAY_OP_STEP)
+    if (s.batch.kind == BatchSpec::Kind::kMix && op_of(s.op).whole_context)
       if (Scenario all = with_remainders(s); !legal(all).empty()) s = std::move(all);
   }
   if (many_rows && (step >= kManyRowsSteps || s.batch.kind != BatchSpec::Kind::kMix || !add_many_rows(s)))
