@@ -18,8 +18,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void PrintTo(const FaultClass& c, std::ostream* to) { *to << c.name; }
-
 class ExplainsTheClass : public ::testing::TestWithParam<FaultClass> {};
 
 TEST_P(ExplainsTheClass, ByItsNameAndForm) {

@@ -401,7 +401,9 @@ TEST(Measure, AGuessSavesRunsAndChangesNoAnswer) {
   for (const double answer : answers) {
     Halving halving(sizes, sizes[10]->size);
     for (std::vector<size_t> ahead; halving.asks(); halving.answer(sizes[*halving.asks()]->size >= answer)) {
-      if (!ahead.empty()) EXPECT_THAT(ahead, Contains(*halving.asks())) << answer;
+      if (!ahead.empty()) {
+        EXPECT_THAT(ahead, Contains(*halving.asks())) << answer;
+      }
       ahead = halving.may_ask(3);
       EXPECT_EQ(ahead.at(0), *halving.asks());
     }

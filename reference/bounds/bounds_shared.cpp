@@ -36,7 +36,7 @@ double SharedProducts::share(size_t a, size_t b, const double* q, double least_q
   const int64_t least = dims_ >= 24 ? 3 : dims_ >= 12 ? 2 : 1;
   const uint16_t *of_a = &codes_[a * static_cast<size_t>(dims_)],
                  *of_b = &codes_[b * static_cast<size_t>(dims_)];
-  int32_t equal = 0;
+  uint16_t equal = 0;  // as wide as what is compared; a head has fewer dimensions than it holds
 #pragma omp simd reduction(+ : equal)
   for (int64_t d = 0; d < dims_; ++d) equal += ((of_a[d] ^ of_b[d]) & 0x7fff) == 0 ? 1 : 0;
   if (equal < least) return 0;

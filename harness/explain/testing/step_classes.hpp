@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <ostream>
 
 #include "harness/explain/testing/mistakes.hpp"
 #include "reference/formats/formats.hpp"
@@ -18,6 +19,8 @@ struct FaultClass {
   Mistakes make;
   Declares declare = {};
 };
+
+inline void PrintTo(const FaultClass& c, std::ostream* to) { *to << c.name; }
 
 inline bool given(const Scene& s, int32_t j) { return visible(s.problem, s.cell.request, s.cell.row, j); }
 
