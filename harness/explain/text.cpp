@@ -56,16 +56,11 @@ std::string conclusion(const Ranking& ranking) {
   for (const std::string_view name : best[0].names)
     if (const Cause* c = find_cause(name))
       text += fmt::format("          which is also called: {} ({})\n", c->meaning, name);
-  // Said above already.
-  const auto called = [&](const Ranked& r) {
-    return r.also.empty() &&
-           std::find(best[0].names.begin(), best[0].names.end(), r.cause) != best[0].names.end();
-  };
   bool others = false;
   // Many words predict the same of a simple case: the plainest two, and how many more.
   size_t named = 0, same = 0;
   for (size_t i = 1; i < best.size(); ++i) {
-    if (!best[i].same_as_first || called(best[i])) continue;
+    if (!best[i].same_as_first) continue;
     ++same;
     if (same <= kSynonyms) line("          which here is the same as:", best[i]), ++named;
   }
