@@ -233,7 +233,12 @@ void ResultsFolder::append(const Row& row, const Samples& samples) {
     write_all(files_->samples.get(), sample_bytes(static_cast<int64_t>(rows_.size()), samples),
               file(kSamplesName), kAdvice);
   }
-  write_all(files_->rows.get(), csv_line(row) + "\n", file("rows.csv"), kAdvice);
+  try {
+    write_all(files_->rows.get(), csv_line(row) + "\n", file("rows.csv"), kAdvice);
+  } catch (const std::exception&) {
+    rows_end_ = size_of(files_->rows.get());  // a full disk takes a part: nobody else wrote it
+    throw;
+  }
   rows_end_ = size_of(files_->rows.get());
   remember(row);
   rows_.push_back(row);
