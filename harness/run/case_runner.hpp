@@ -23,10 +23,11 @@ using Say = std::function<void(const WorkerAnswer&)>;
 bool run_case(const RunCaseOrder&, const Backend&, const assay_device&, const std::string& calibration,
               Housekeeping&, const Say& say);
 
-// The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
-// the parent has to write itself.
 // Why a kernel that was asked for cannot be called: the library's list is another one in this process.
 std::string not_listed(const std::string& kernel);
+
+// The part of a row known from the scenario text alone; outcome and the rest stay empty. Used for rows
+// the parent has to write itself.
 Row row_of_line(const std::string& scenario, const std::string& place);
 
 // The device's clock, opened once per process (the library behind it stays loaded); null when there is none.

@@ -2,7 +2,7 @@
 // What the operands of a case hold while a kernel makes its plan: other contents of the same shapes than
 // every run finds, so that what a plan has read of them (values, scales, sinks, slopes, tables) shows in the
 // run. A plan may keep what follows from the problem, and nothing else of what lies in memory
-// (assay_kernel.h).
+// (harness/abi/README.md).
 #pragma once
 
 #include <cstddef>
