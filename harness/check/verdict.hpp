@@ -53,7 +53,7 @@ struct ErrorStats {
   // Where max_ratio sits; dim = -1 for the LSE. `tier` rejects it, when anything is bad.
   int32_t request = -1, row = -1, head = -1, dim = -1;
   double got = 0, expected = 0;
-  double low = 0, high = 0;  // the accepted interval before rounding
+  double low = 0, high = 0;  // the accepted interval, before rounding but for 8-bit codes
   Tier tier = Tier::kD;
 };
 std::string_view tier_name(Tier);  // D P R

@@ -86,8 +86,10 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.dim = at.dim;
   stats_.got = got;
   stats_.expected = w.exact;
-  stats_.low = low;
-  stats_.high = high;
+  // Codes are read beside the codes that are right; of floats the ends say more than their neighbours.
+  const bool codes = format_is_quantized(format);
+  stats_.low = codes ? round_to(format, low, Overflow::kSaturate) : low;
+  stats_.high = codes ? round_to(format, high, Overflow::kSaturate) : high;
   stats_.tier = tier;
 }
 

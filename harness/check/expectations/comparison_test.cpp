@@ -174,6 +174,15 @@ TEST(CompareOutputs, AcceptsTheIntersectionAndNamesTheTierThatRejects) {
   EXPECT_EQ(deciding_check({}, s.compare().second), "lse D");
 }
 
+// "accepted -5.99722 .. -5.99722" held no code: -6 is right.
+TEST(CompareOutputs, SaysWhichCodesAreAccepted) {
+  ErrorStats stats;
+  Comparison codes(stats, 1);
+  codes.add(-5, -5.99722, -5.99722, {-5.99722, 0, 0}, ASSAY_INT8, {{0, 0}, 0, 0});
+  EXPECT_EQ(stats.bad, 1);
+  EXPECT_THAT(out_of_bounds("K", stats, "scale", {}), testing::HasSubstr("accepted -6 .. -6 "));
+}
+
 TEST(CompareOutputs, ReportsTheMedianRatio) {
   Small s;
   for (int i = 0; i < 4; ++i) s.o[4 + i] = static_cast<float>(s.reference.value.o[i] + 0.02 * (i + 1));
