@@ -13,6 +13,9 @@
 //   rows, new  the new keys, as they came, among themselves under a causal mask: every rank has them
 //   merge      context with new keys
 //
+// A group with wide exchanges (group.hpp) does q_heads and gather_q in one, and gather_lse, correct and
+// scatter: what is computed is the same.
+//
 // Exchanges take and give what each rank has in one piece. So heads come before rows, [ranks, heads of a
 // rank, T]: what is exchanged are the heads of the step in their order, and one attention works on all of
 // them. Refused is what needs to know where a key stands (window, bias, chunks), for a local index says
@@ -97,6 +100,32 @@ StageCall& fresh_keys(Calls& c, const Heads& h, int32_t lane, const assay_tensor
   return call;
 }
 
+// The parts of all ranks as one, of this rank's heads.
+void add_sum(Calls& c, const Heads& h, const assay_tensor& part_o, const assay_tensor& part_lse,
+             const assay_tensor& o, const assay_tensor& lse, const std::string& from_all) {
+  const int64_t rows = part_o.shape[2], dims = part_o.shape[3];
+  if (sums_parts(part_o)) {
+    StageCall& sum = c.add("scatter", "parts and their LSE, corrected sums " + from_all);
+    sum.tensors.partial_o = read_only(part_o), sum.tensors.partial_lse = read_only(part_lse);
+    sum.tensors.o = o, sum.tensors.lse = lse;
+    return;
+  }
+  StageCall& gather_lse = c.add("gather_lse", "parts " + from_all);
+  gather_lse.tensors.source = read_only(part_lse);
+  gather_lse.tensors.o = c.room(ASSAY_FP32, {h.ranks, h.ranks, h.own, rows});
+
+  StageCall& correct = c.add("correct", "parts relative to all of a row");
+  correct.problem.states = h.rank;
+  correct.tensors.partial_o = read_only(part_o),
+  correct.tensors.partial_lse = read_only(gather_lse.tensors.o);
+  correct.tensors.o = c.room(ASSAY_FP32, {h.ranks, h.own, rows, dims});
+  correct.tensors.lse = lse;
+
+  StageCall& scatter = c.add("scatter", "sums " + from_all);
+  scatter.tensors.partial_o = read_only(correct.tensors.o);
+  scatter.tensors.o = o;
+}
+
 void add_calls(Calls& c) {
   const assay_problem& p = c.problem();
   const assay_tensors& t = c.tensors();
@@ -131,16 +160,19 @@ void add_calls(Calls& c) {
   write.lane = count.lane = kHere;
   const assay_tensor lengths = entry_of(read_only(count.tensors.out_len), h.rank);
 
-  assay_tensor turned = q;
-  if (h.own > 1 && rows > 1) {
+  // Heads of Q before rows; put so where the exchange cannot read them as they lie.
+  assay_tensor heads_q = q;
+  heads_q.rank = 3, heads_q.shape[0] = h.own, heads_q.shape[1] = rows, heads_q.shape[2] = p.head_dim_qk;
+  heads_q.stride[0] = p.head_dim_qk, heads_q.stride[1] = h.own * heads_q.stride[0], heads_q.stride[2] = 1;
+  if (h.own > 1 && rows > 1 && !gathers_rows(heads_q)) {
     StageCall& turn = c.add("q_heads", std::to_string(h.own) + " heads, one after the other");
     turn.tensors.source = q, turn.tensors.cu_q = t.cu_q;
-    turned = c.room(p.q_format, {h.own, rows, p.head_dim_qk});
-    turn.tensors.o = rows_first(turned, 0);
+    heads_q = c.room(p.q_format, {h.own, rows, p.head_dim_qk});
+    turn.tensors.o = rows_first(heads_q, 0);
   }
   const std::string from_all = "of " + std::to_string(p.ranks) + " ranks";
   StageCall& gather_q = c.add("gather_q", "rows and heads " + from_all);
-  gather_q.tensors.source = read_only(turned);
+  gather_q.tensors.source = read_only(heads_q);
   gather_q.tensors.o = c.room(p.q_format, {p.ranks, h.own, rows, p.head_dim_qk});
 
   const assay_tensor part_o = c.room(ASSAY_FP32, {p.ranks, h.own, rows, p.head_dim_v}),
@@ -166,24 +198,11 @@ void add_calls(Calls& c) {
   call.tensors.q = all_heads(read_only(gather_q.tensors.o)), call.tensors.cu_q = t.cu_q;
   call.tensors.o = all_heads(part_o), call.tensors.lse = all_heads(part_lse);
 
-  StageCall& gather_lse = c.add("gather_lse", "parts " + from_all);
-  gather_lse.tensors.source = read_only(part_lse);
-  gather_lse.tensors.o = c.room(ASSAY_FP32, {p.ranks, p.ranks, h.own, rows});
-
   // Planes of the merge: context, new keys.
   const assay_tensor heads_o = c.room(ASSAY_FP32, {2, h.own, rows, p.head_dim_v}),
                      heads_lse = c.room(ASSAY_FP32, {2, h.own, rows}), o = rows_first(heads_o, 1),
                      lse = rows_first(heads_lse, 1);
-  StageCall& correct = c.add("correct", "parts relative to all of a row");
-  correct.problem.states = h.rank;
-  correct.tensors.partial_o = read_only(part_o),
-  correct.tensors.partial_lse = read_only(gather_lse.tensors.o);
-  correct.tensors.o = c.room(ASSAY_FP32, {p.ranks, h.own, rows, p.head_dim_v});
-  correct.tensors.lse = entry_of(heads_lse, 0);
-
-  StageCall& scatter = c.add("scatter", "sums " + from_all);
-  scatter.tensors.partial_o = read_only(correct.tensors.o);
-  scatter.tensors.o = entry_of(heads_o, 0);
+  add_sum(c, h, part_o, part_lse, entry_of(heads_o, 0), entry_of(heads_lse, 0), from_all);
 
   StageCall& fresh = fresh_keys(c, h, kHere, entry_of(o, 1), entry_of(lse, 1));
   fresh.problem.has_sinks = 0, fresh.tensors.sinks = assay_tensor{};

@@ -127,9 +127,11 @@ int all_gather(const assay_group* g, const void* send, void* receive, int64_t by
                char* error, size_t size) {
   const Connected& c = connected();
   count(g);
-  if (c.peers != nullptr && bytes <= kMostPeerBytes)
-    return answer(c.peers->gather(c.peers->peers, send, receive, bytes, stream_of(stream)), "all-gather",
-                  error, size);
+  if (c.peers != nullptr && bytes <= kMostPeerBytes) {
+    const PeerRows all = {static_cast<const unsigned char*>(send), 1, 1, bytes};
+    return answer(c.peers->gather(c.peers->peers, all, receive, stream_of(stream)), "all-gather", error,
+                  size);
+  }
   return heard(c.nccl->AllGather(send, receive, static_cast<size_t>(bytes), kNcclInt8, c.communicator,
                                  stream_of(stream)),
                "all-gather", error, size);
@@ -154,6 +156,33 @@ int barrier(const assay_group* g, void* stream, char* error, size_t size) {
       c.nccl->AllReduce(c.token, c.token, 1, kNcclFloat, kNcclSum, c.communicator, stream_of(stream)),
       "all-reduce", error, size);
 }
+
+// ---- over each other's memory alone
+const assay_kernels::WideExchanges kOverPeers = {
+    [](const assay_kernels::HeadRows& rows) {
+      return rows.piece_bytes % 8 == 0 && rows.bytes() <= kMostPeerBytes;
+    },
+    [](const assay_kernels::RankParts& parts) {
+      return parts.dims % 2 == 0 && PeerParts{parts.units, parts.dims}.bytes() <= kMostPeerBytes;
+    },
+    [](const assay_kernels::HeadRows& rows, void* receive, void* stream, char* error, size_t size) {
+      const Connected& c = connected();
+      count(&c.group);
+      const PeerRows all = {static_cast<const unsigned char*>(rows.data),
+                            rows.heads,
+                            rows.rows,
+                            rows.piece_bytes,
+                            rows.head_stride,
+                            rows.row_stride};
+      return answer(c.peers->gather(c.peers->peers, all, receive, stream_of(stream)), "all-gather", error,
+                    size);
+    },
+    [](const assay_kernels::RankParts& parts, void* stream, char* error, size_t size) {
+      const Connected& c = connected();
+      count(&c.group);
+      const PeerParts all = {parts.units, parts.dims, parts.part, parts.lse, parts.out, parts.total};
+      return answer(c.peers->parts(c.peers->peers, all, stream_of(stream)), "sum of parts", error, size);
+    }};
 
 // ---- through the host, whose exchanges count themselves
 template <class Exchange>
@@ -248,7 +277,7 @@ int join(const assay_group& given, char* error, size_t size) {
   ranks_meet = [](void* stream, char* text, size_t room) {
     return barrier(&connected().group, stream, text, room);
   };
-  return assay_kernels::join_group(&c.group, error, size);
+  return assay_kernels::join_group(&c.group, error, size, c.peers != nullptr ? &kOverPeers : nullptr);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ bool opened_by_all(int32_t rank, const std::vector<Offer>& offers, Peers* a, con
 
 const PeerExchanges* open_peers(int32_t rank, int32_t ranks, const GatherOnHost& gather) {
   if (!are_asked()) return nullptr;
-  static PeerExchanges made{{}, launch_peer_gather, launch_peer_sum};
+  static PeerExchanges made{{}, launch_peer_gather, launch_peer_sum, launch_peer_parts};
   made.peers.rank = rank, made.peers.ranks = ranks;
   unsigned char* room = nullptr;
   std::vector<Offer> offers;

@@ -12,6 +12,7 @@ struct PeerExchanges {
   Peers peers;
   decltype(&launch_peer_gather) gather;
   decltype(&launch_peer_sum) sum;
+  decltype(&launch_peer_parts) parts;
 };
 
 // Called by all ranks of a group. gather: receive [ranks][bytes] what all sent, host memory; whether it did.

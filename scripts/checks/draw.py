@@ -31,7 +31,7 @@ NOTED = "results/seen_whole.txt"
 # Device code on the emulator: libraries of which each is minutes to compile, and the tests that load or link them. Names begin so; [.] is a dot.
 EMULATED = {
     "lanes32": ["emu32[.]", "emu32_check[.]", "gpu[.]emu32[.]", "gpu[.]PeerExchanges[.]", "emulator[.]EmulatedStreams[.]", "program[.]emulator[.](emu32|topics32|cut|lanes|many_rows|walks)$",
-                "program[.]emulator[.]graphs[.]emu32$", "program[.]emulator[.]ranks$", ".*emulator/libassay_emu32[.]so",
+                "program[.]emulator[.]graphs[.]emu32$", "program[.]emulator[.]ranks(|[.]wide)$", ".*emulator/libassay_emu32[.]so",
                 "emulator[.]Backends/(FarPages|Tiles)[.].*emu32", "check[.](StepWalks|BlockReplays|DeterministicStep)[.]"],
     "lanes64": ["emu64[.]", "emu64_check[.]", "gpu[.]emu64[.]", "program[.]emulator[.](emu64|topics64)$", "program[.]emulator[.]graphs[.]emu64_check$",
                 "program[.]emulator[.]ranks[.]check$", ".*emulator/libassay_emu64[.]so", ".*emulator/libassay_emu64_check[.]so", "emulator[.]Backends/FarPages[.].*emu64"],

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <vector>
 
 #include "harness/abi/assay_kernel.h"
@@ -104,6 +105,36 @@ int run(Shared& shared, int rank, int ranks, int64_t rows, int64_t heads, int64_
   show("gather_lse", own * 4 * ranks * ranks, gather(own * 4 * ranks));
   show("scatter", own * dim * 4, sum);
   show("all three", 0, [&](cudaStream_t s) { gather(own * dim * 2)(s), gather(own * 4 * ranks)(s), sum(s); });
+
+  // What a step asks of a group with wide exchanges in place of these and of the kernels between them.
+  const auto dense = [](void* data, int32_t format, std::initializer_list<int64_t> shape) {
+    assay_tensor t{};
+    t.data = data, t.format = format;
+    for (const int64_t extent : shape) t.shape[t.rank++] = extent;
+    int64_t packed = 1;
+    for (int axis = t.rank - 1; axis >= 0; packed *= t.shape[axis--]) t.stride[axis] = packed;
+    return t;
+  };
+  const int64_t own_heads = heads / ranks;
+  assay_tensors q{}, parts{};
+  q.source = dense(from, ASSAY_BF16, {own_heads, rows, dim}), q.source.stride[0] = dim;
+  q.source.stride[1] = own_heads * dim, q.o = dense(to, ASSAY_BF16, {ranks, own_heads, rows, dim});
+  parts.partial_o = dense(from, ASSAY_FP32, {ranks, own_heads, rows, dim});
+  parts.partial_lse = dense(static_cast<float*>(from) + rows * heads * dim, ASSAY_FP32, {ranks, own, 1});
+  parts.o = dense(to, ASSAY_FP32, {own_heads, rows, dim});
+  parts.lse = dense(static_cast<float*>(to) + own * dim, ASSAY_FP32, {own});
+  if (!assay_kernels::gathers_rows(q.source) || !assay_kernels::sums_parts(parts.partial_o)) return 0;
+  const auto stage = [](const assay_kernel& kernel, const assay_tensors& t) {
+    return [&](cudaStream_t s) {
+      char why[300] = "";
+      said(kernel.run(&kernel, nullptr, &t, nullptr, s, why, sizeof why), why);
+    };
+  };
+  const auto gather_rows = stage(assay_kernels::kAllGather, q),
+             sum_parts = stage(assay_kernels::kReduceScatter, parts);
+  show("gather_q as it lies", own * dim * 2 * ranks, gather_rows);
+  show("scatter, corrected", own * (dim + 1) * 4, sum_parts);
+  show("both", 0, [&](cudaStream_t s) { gather_rows(s), sum_parts(s); });
   return 0;
 }
 
