@@ -34,6 +34,8 @@ Look Judge::Impl::look(Snapshot left, const RunRecord* first, const RunRecord* b
   const auto take = [&](const RunOutputs& out) {
     seen.values = out.values, seen.marks = out.marks;
     seen.wrong = objection_of(out, *expected);
+    // The consequence is found first: a key that was overwritten makes O wrong.
+    if (seen.wrong && seen.wrong.check != "untouched") seen.wrong.reason += out.changed_beside();
     if (!seen.wrong) seen.distrust = expected->distrust(out);
   };
   const bool dear = expected->has_dear_bounds();

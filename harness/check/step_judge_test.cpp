@@ -152,6 +152,13 @@ TEST(StepJudge, ReasonsTellUnwrittenFromUnusedAndMisplaced) {
               AllOf(HasSubstr("not written in"), Not(HasSubstr("beside these"))));
 }
 
+// O is what is found wrong first; the byte that was changed says why.
+TEST(StepJudge, SaysWhatElseChangedInTheCacheWhereTheOutputIsWrong) {
+  const std::string reason = judge(step_faults(), kPlain, "step_context_rewritten").reason;
+  EXPECT_THAT(reason, MatchesRegex("O wrong in .*; [0-9]+ elements beside these changed, first of [kv] block "
+                                   "[0-9]+ slot [0-9]+ head 0 dim 0 \\(key [0-9]+ of request [0-9]+\\)"));
+}
+
 TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
   const std::string h = "step h=4/2 d=64 page=8 ";
   const struct {

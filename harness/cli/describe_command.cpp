@@ -13,7 +13,9 @@
 #include "harness/base/globs.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/input/tables.hpp"
 #include "harness/ops/op.hpp"
+#include "harness/ops/packed_rows.hpp"
 #include "harness/problem/names.hpp"
 #include "harness/problem/paged_cache.hpp"
 #include "harness/run/case_runner.hpp"
@@ -29,6 +31,7 @@ namespace {
 
 constexpr int64_t kDefaultCases = 5;
 constexpr size_t kRequestsShown = 12, kMasksShown = 4, kPagesShown = 12;
+constexpr size_t kNumbersShown = 24;                // of a request: positions, slots
 constexpr int32_t kMaskRows = 48, kMaskKeys = 120;  // larger masks are no picture any more
 
 // 1.5 k, 2.25 G: three digits.
@@ -66,6 +69,19 @@ void print_fields(std::span<const std::string> names) {
   for (const Field& f : fields()) print_field(f);
 }
 
+// " 50 49 48 36", of long lists the first ones and the last.
+std::string listed(const std::vector<int64_t>& all) {
+  std::string text;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all.size() > kNumbersShown && i + 1 < all.size() && i + 2 > kNumbersShown) {
+      if (i + 2 == kNumbersShown + 1) text += " ...";
+      continue;
+    }
+    text += fmt::format(" {}", all[i]);
+  }
+  return text;
+}
+
 void print_requests(const Problem& p) {
   Row row;
   fill_batch(row, p);
@@ -77,9 +93,9 @@ void print_requests(const Problem& p) {
     const Request& q = p.requests[r];
     std::string stand;
     if (!p.first_key.empty()) stand += fmt::format("  keys from position {}", p.first_key[r]);
+    if (!p.encoder_len.empty()) stand += fmt::format("  behind an encoder of {}", p.encoder_len[r]);
     if (!p.positions.empty() && q.q_len > 0)
-      stand += fmt::format("  rows at {}{}", p.positions[r][0],
-                           q.q_len > 1 ? fmt::format(" ... {}", p.positions[r].back()) : "");
+      stand += "  rows at" + listed({p.positions[r].begin(), p.positions[r].end()});
     fmt::print("          {:>7} {:>7} {:>7}{}{}\n", r, q.q_len, q.kv_len, stand,
                q.shared_with >= 0
                    ? fmt::format("  first {} tokens with request {}", q.shared_tokens, q.shared_with)
@@ -122,6 +138,32 @@ void print_pages(const Problem& p) {
       blocks += fmt::format(" {}", p.pages[r][i]);
     if (p.pages[r].size() > kPagesShown) blocks += fmt::format(" ... ({} pages)", p.pages[r].size());
     fmt::print("          request {} blocks:{}\n", r, blocks.empty() ? " none" : blocks);
+  }
+}
+
+// Where new keys go, and the map between the pool that a table names and the cache.
+void print_slots(const Problem& p, const Op& op) {
+  if (p.full_pool) {
+    const std::vector<int32_t> ids = full_ids(p);
+    std::string map;
+    for (size_t own = 0; own < ids.size() && own < kNumbersShown; ++own)
+      map += fmt::format(" {}>{}", ids[own], own);
+    fmt::print("pool      block of the table > of the cache:{}{}, all others > {}\n", map,
+               ids.size() > kNumbersShown ? fmt::format(" ... ({} of them)", ids.size()) : "",
+               spare_block(p));
+  }
+  if (p.no_write || find_operand(op, Operand::kSlotMapping) == nullptr) return;
+  const std::vector<int64_t> slots = slot_mapping(p);
+  const std::vector<PackedRow> rows = new_key_rows(p);
+  std::vector<int64_t> of;
+  size_t shown = 0;
+  for (size_t i = 0; i < rows.size() && shown < kRequestsShown; ++i) {
+    of.push_back(slots[i]);
+    if (i + 1 < rows.size() && rows[i + 1].request == rows[i].request) continue;
+    fmt::print("{:<9} {}:{}\n", shown++ == 0 ? "slots" : "",
+               rows[i].request < 0 ? "padded rows" : fmt::format("new keys of request {}", rows[i].request),
+               listed(of));
+    of.clear();
   }
 }
 
@@ -172,12 +214,13 @@ void print_case(const RunCase& c, const std::vector<Backend>& backends, const Ru
   print_hidden(p);
   print_requests(p);
   print_stages(p, backends, options);
+  if (op.attends_rows) print_masks(p);
   if (!op.whole_context) {
     print_pages(p);
+    print_slots(p, op);
     fmt::print("work      {} moved\njudged    all {} rows\n", amount(w.total_bytes, "B"), p.rows());
     return;
   }
-  print_masks(p);
   print_pages(p);
   fmt::print("work      {} visible pairs per head, {}, {} moved ({} of K and V)", w.visible_pairs,
              amount(w.flops, "FLOP"), amount(w.total_bytes, "B"), amount(w.kv_bytes, "B"));

@@ -274,6 +274,17 @@ TEST_F(Commands, DescribeShowsTheProblem) {
   EXPECT_THAT(o.out,
               AllOf(HasSubstr("  0 ...####..."), HasSubstr("  3 ......####"), HasSubstr("16 visible pairs")));
   EXPECT_THAT(o.out, ::testing::ContainsRegex("rules     all [0-9]+ hold\n"));
+  EXPECT_THAT(run({"describe", "paged positions=drawn page=4 batch=1q3s30 seed=2"}).out,
+              ::testing::ContainsRegex("rows at [0-9]+ [0-9]+ [0-9]+\n"));
+  // What decides of a sentence about a step whether it is true: who sees what, where new keys go.
+  const std::string tree = run({"describe", "step page=8 mask=tree drafted=1 pad=1 batch=1q4s24 seed=3"}).out;
+  EXPECT_THAT(
+      tree, AllOf(HasSubstr("mask      request 0: row down"), ::testing::ContainsRegex("  0 #{16}[#.]{8}\n"),
+                  ::testing::ContainsRegex("slots     new keys of request 0: [0-9]+ [0-9]+ [0-9]+ "
+                                           "[0-9]+\n          padded rows: -1\n")));
+  EXPECT_THAT(run({"describe", "step page=8 encoder=16 pool=full batch=2q1s20 seed=3"}).out,
+              AllOf(::testing::ContainsRegex("behind an encoder of [0-9]+"),
+                    ::testing::ContainsRegex("pool      block of the table > of the cache: [0-9]+>0 ")));
   EXPECT_THAT(run({"describe", "fields"}).out, AllOf(HasSubstr("window"), HasSubstr("nhd, hnd")));
   EXPECT_THAT(run({"describe", "fields", "batch"}).out,
               AllOf(HasSubstr("COUNTqQ[sS][pP]"), HasSubstr("1q5s3"), Not(HasSubstr(".hpp"))));

@@ -43,10 +43,12 @@ void unwritten_rows(const StageCase& c, const StageVerdict& v, std::vector<StepR
   }
   if (left == 0) return;
   // All of them: nothing plainer can be said.
-  causes.insert(left == bad ? causes.begin() : causes.end(),
-                {run.replayed ? "captured_extent" : "row_missing",
-                 fmt::format("{} of {} wrong rows are not written", left, bad),
-                 (left == bad ? 1 : 0.99) * static_cast<double>(left) / static_cast<double>(bad), 0, ""});
+  StepRanked r{run.replayed ? "captured_extent" : "row_missing",
+               fmt::format("{} of {} wrong rows are not written", left, bad),
+               (left == bad ? 1 : 0.99) * static_cast<double>(left) / static_cast<double>(bad), 0, ""};
+  r.whole = left == bad;
+  if (!run.replayed) r.names.emplace_back("output.unwritten");
+  causes.insert(left == bad ? causes.begin() : causes.end(), std::move(r));
 }
 
 // All that is wrong lies behind the last request.
@@ -57,15 +59,27 @@ void rows_beyond(const StageCase& c, const StageVerdict& v, std::vector<StepRank
   const auto first = std::find_if(v.bad_rows.begin(), v.bad_rows.end(), [](uint8_t bad) { return bad != 0; });
   // Of a replay a list that was kept says why, and stands before it.
   if (first != v.bad_rows.end() && first - v.bad_rows.begin() >= live)
-    causes.insert(c.run().replayed ? causes.end() : causes.begin(),
-                  {"rows_beyond", "rows of padding, behind the last request", 1, 0, ""});
+    causes
+        .insert(c.run().replayed ? causes.end() : causes.begin(),
+                {"rows_beyond", "rows of padding, behind the last request", 1, 0, ""})
+        ->whole = true;
 }
 
 // A write that changed what is not its rows.
 void beside_rows(const StageCase& c, const StageVerdict& v, std::vector<StepRanked>& causes) {
   if (c.kernel().op == ASSAY_OP_CACHE_WRITE && v.uncounted &&
       v.reason.find("leave alone") != std::string::npos)
-    causes.push_back({"beside_rows", v.reason, 0.95, 0, ""});
+    causes.push_back({"beside_rows", v.reason, 0.95, 0, ""}), causes.back().whole = true;
+}
+
+// Causes that are not known go; those that explain everything are kept beside the others: what comes to the
+// same is no answer either.
+void take_unknown(StepExplanation& x) {
+  std::erase_if(x.causes, [&](const StepRanked& r) {
+    if (x.known(r.cause)) return false;
+    if (r.whole && r.explained >= StepExplanation::kSure) x.taken.push_back(r);
+    return true;
+  });
 }
 
 // A write that left all of K, or of V, as it lay there.
@@ -94,7 +108,8 @@ void sort_causes(std::vector<StepRanked>& list) {
     if (same == kept.end())
       kept.push_back(r);
     else if (r.explained >= StepExplanation::kSure)
-      same->ways.insert(same->ways.end(), r.ways.begin(), r.ways.end()), same->ways.push_back(r.how);
+      same->whole = same->whole || r.whole, same->ways.insert(same->ways.end(), r.ways.begin(), r.ways.end()),
+      same->ways.push_back(r.how);
   }
   if (kept.size() > kMostCauses) kept.resize(kMostCauses);
   list = std::move(kept);
@@ -124,7 +139,10 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
   beside_rows(c, wrong, x.causes);
   unwritten_side(c, x.causes);
   rows_beyond(c, wrong, x.causes);
-  std::erase_if(x.causes, [&](const StepRanked& r) { return !x.known(r.cause); });
+  for (const std::string& name : write_names(c))
+    for (StepRanked& r : x.causes)
+      if (r.whole && r.cause != name) r.names.push_back(name);
+  take_unknown(x);
   sort_causes(x.causes);
   // Whatever reads memory without numbers makes NaN: of several that do no one is the cause.
   const auto numberless = [](const StepRanked& r) {
@@ -150,20 +168,28 @@ void explain_stage(const StageCase& c, const StageVerdict& wrong, StepExplanatio
           const bool one =
               std::any_of(good.begin(), good.end(), [&](const Ranked& g) { return g.cause == r.cause; });
           if (!one) most = std::min({most, StepExplanation::kNotSure, r.explained});
-          std::vector<std::string> ways;
+          std::vector<std::string> ways, names(r.names.begin(), r.names.end());
           for (const auto& [cause, text] : ranking.alike)
             if (cause == r.cause) ways.push_back(text);
-          report({{"cause", r.cause},
+          // Whether an LSE that nobody asked for holds the sink is not seen.
+          const bool no_lse = c.given().tensors.lse.data == nullptr;
+          const std::string_view cause =
+              no_lse && r.cause == "sinks.not_in_output" ? std::string_view("sinks.ignored") : r.cause;
+          report({{"cause", cause},
                   {"how", r.text},
                   {"explained", most},
-                  {"meaning", meaning_of(r.cause)},
-                  {"ways", ways}});
+                  {"meaning", meaning_of(cause)},
+                  {"ways", ways},
+                  {"names", names},
+                  {"whole", one && r.misfit <= kLegalMisfit}});
         }
       },
       [&](const json& r) {
-        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"], r["ways"]});
+        x.causes.push_back({r["cause"], r["how"], r["explained"], 0, r["meaning"], r["ways"], false,
+                            r["whole"], r["names"]});
       },
       kSecondsOfFamilies);
+  take_unknown(x);
   sort_causes(x.causes);
 }
 

@@ -253,6 +253,7 @@ void StepChain::try_out(const Departure& d) {
     r.spoilt = std::count(spoilt.begin(), spoilt.end(), 1);
     if (r.spoilt > 0) of_one_kind(c_, bad_, spoilt, r);
   }
+  r.whole = missed == 0 && r.spoilt == 0;
   list_.push_back(std::move(r));
 }
 

@@ -39,6 +39,8 @@ std::vector<Departure> cuts(int32_t page, bool whole, int32_t budget) {
   });
   add("new_keys_missing", "the context alone", [=](Chunks& c) { c.pop_back(); });
   add("context_missing", "the new keys alone", [=](Chunks& c) { c.erase(c.begin(), c.end() - 1); });
+  add("lengths_with_new", "the context goes on over the new keys, which the last part holds too",
+      [=](Chunks& c) { c[context(c) - 1].end = c.back().end; });
   add("state_twice", "the first part of the context once more",
       [=](Chunks& c) { c.insert(c.begin(), ChainPart(c.front())); });
   add("state_twice", "the last part of the context once more",

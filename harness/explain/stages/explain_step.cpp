@@ -13,6 +13,7 @@
 #include "harness/device/call_once.hpp"
 #include "harness/explain/child.hpp"
 #include "harness/explain/second_line.hpp"
+#include "harness/explain/stages/same_answer.hpp"
 #include "harness/explain/stages/same_words.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/explain/stages/watched.hpp"
@@ -25,6 +26,10 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kUnusedMemory = "unused memory";  // of the judge's reasons
+// Searches anew where what is found comes to the same as a cause that is not known, of the minute that a call
+// of explain has.
+constexpr int kRoundsWithout = 3;
+constexpr double kSecondsOfRounds = 30;
 
 // The kernel called, with what was there before and after.
 StageRun run_whole(const Backend& backend, const assay_kernel& kernel, StepEnd& end) {
@@ -69,6 +74,10 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
       return;
     }
     std::vector<WiringCause> wiring = rank_wiring(apart, end, kernel, nothing);
+    for (WiringCause& w : wiring) {
+      w.ranked.whole = w.ranked.explained >= 1;
+      if (!x.known(w.ranked.cause) && w.ranked.whole) x.taken.push_back(w.ranked);
+    }
     std::erase_if(wiring, [&](const WiringCause& w) { return !x.known(w.ranked.cause); });
     if (!wiring.empty() && wiring.front().ranked.explained >= StepExplanation::kSure) {
       x.blame = StepBlame::kWiring;
@@ -83,12 +92,17 @@ void look_inside(const Backend& backend, const assay_kernel& kernel, const Probl
   }
   report({{"at", "the end"}});
   const StageRun whole = run_whole(backend, kernel, end);
-  if (!StepApart::can(kernel) && x.known("out_of_order") && right_on_what_it_left(backend, kernel, end)) {
-    x.blame = StepBlame::kEnd, x.place = "attend", x.stage_kernel = kernel.name;
-    x.stages.push_back("a second call, which finds the new keys in the cache, is right");
-    x.causes.push_back(
-        {"out_of_order", "a second call, which finds the new keys in the cache, is right", 1, 0, ""});
-    return;
+  if (!StepApart::can(kernel) && right_on_what_it_left(backend, kernel, end)) {
+    const std::string right = "a second call, which finds the new keys in the cache, is right";
+    StepRanked late{"out_of_order", right, 1, 0, ""};
+    late.whole = true;
+    if (x.known(late.cause)) {
+      x.blame = StepBlame::kEnd, x.place = "attend", x.stage_kernel = kernel.name;
+      x.stages.push_back(right);
+      x.causes.push_back(std::move(late));
+      return;
+    }
+    x.taken.push_back(std::move(late));
   }
   // Many things lead to memory that nothing occupies, and alike where it holds no numbers.
   if (x.reason.find(kUnusedMemory) != std::string::npos) {
@@ -152,12 +166,14 @@ void name_ending_stage(const Problem& problem, const std::string& backend, const
 // `own_sizes` as same_words().
 void look_beside(StepExplanation& x, const StepExplanation& there, bool own_sizes) {
   if (there.outcome != Outcome::kWrong || there.where() != x.where()) return;
+  keep_taken(x, there, own_sizes);
+  x.beside = true;
   std::set<std::string> held;
   for (StepRanked& r : x.causes)
     for (const StepRanked& t : there.causes) {
       if (t.cause != r.cause || t.explained < StepExplanation::kSure) continue;
       const std::string way = way_of_both(r, t, own_sizes);
-      if (!way.empty()) r.how = way, held.insert(r.cause);
+      if (!way.empty()) r.how = way, r.whole = r.whole && t.whole, held.insert(r.cause);
     }
   const auto holds = [&](const StepRanked& r) { return held.contains(r.cause); };
   const auto unsure = std::find_if(x.causes.begin(), x.causes.end(),
@@ -247,11 +263,10 @@ static StepExplanation explain_line(const std::string& line, const Problem& prob
   return x;
 }
 
-StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
-                             const std::string& kernel, const CaptureOptions& options,
-                             const std::string& program, const std::vector<std::string>& taken_away) {
-  if (wants_ranks(problem)) return explain_ranks(line, problem, backend, kernel, options, program);
-  const std::vector<std::string> without = with_other_names(taken_away);
+// On all lines that tell something.
+static StepExplanation explain_lines(const std::string& line, const Problem& problem,
+                                     const std::string& backend, const std::string& kernel,
+                                     const CaptureOptions& options, const std::vector<std::string>& without) {
   StepExplanation x = explain_line(line, problem, backend, kernel, options, without);
   if (x.blame != StepBlame::kEnd || !x.when.empty() || !x.sure()) return x;
   const std::string other = second_line(line);
@@ -279,6 +294,31 @@ StepExplanation explain_step(const std::string& line, const Problem& problem, co
       }
     }
   return x;
+}
+
+StepExplanation explain_step(const std::string& line, const Problem& problem, const std::string& backend,
+                             const std::string& kernel, const CaptureOptions& options,
+                             const std::string& program, const std::vector<std::string>& taken_away) {
+  if (wants_ranks(problem)) return explain_ranks(line, problem, backend, kernel, options, program);
+  std::vector<std::string> without = with_other_names(taken_away);
+  double seconds = 0;
+  for (int round = 0;; ++round) {
+    StepExplanation x = explain_lines(line, problem, backend, kernel, options, without);
+    x.seconds = seconds += x.seconds, x.without = without;
+    join_same(x);
+    const std::vector<std::string> go = same_as_taken(x);
+    if (go.empty()) return x;
+    // Without these, too: what is found then stands for something else, or there is nothing.
+    if (round < kRoundsWithout && seconds < kSecondsOfRounds) {
+      without.insert(without.end(), go.begin(), go.end());
+      continue;
+    }
+    for (StepRanked& r : x.causes) {
+      r.explained = std::min(r.explained, StepExplanation::kNotSure);
+      r.same_as_first = false, r.names.clear();
+    }
+    return x;
+  }
 }
 
 }  // namespace assay

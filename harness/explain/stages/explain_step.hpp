@@ -35,6 +35,8 @@ struct StepExplanation {
   std::vector<StepRanked> causes;    // best first
   double seconds = 0;
   std::vector<std::string> without;  // causes that are taken not to be known
+  std::vector<StepRanked> taken;     // of these, what explains all that is wrong
+  bool beside = false;               // what is said holds on another line too
   // "write", "wiring write", "end write", "exchange scatter", "rank 1 write", "replay write", "": as a
   // catalogue names it (assay_fault::place)
   std::string where() const;
@@ -56,6 +58,8 @@ StepExplanation step_explanation(const nlohmann::json&);
 
 // Patterns in lists that a metadata op wrote, where no misreading says more.
 std::vector<StepRanked> list_patterns(const std::vector<StageCase::Entry>& wrong, const Reading& given);
+// What is true of a cache as a write left it, beside the cause.
+std::vector<std::string> write_names(const StageCase&);
 // Of a write that computes its scales: along which axis they all went to one place.
 std::vector<StepRanked> scale_patterns(const StageCase&);
 // Of a write, read off the cache: what is left out, lies elsewhere or is rounded otherwise.

@@ -1,21 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 // See Halves in step_search.hpp.
+#include <cstring>
+
 #include "harness/check/expectations/step_keys.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/input/contracts.hpp"
 #include "harness/ops/op.hpp"
 
 namespace assay {
+namespace {
+
+// What comes in two tensors as one that lies there: `rest` behind the dimensions of `first`, of one head for
+// all where it has one. The memory is looked at as long as the process lives.
+void join_sources(StageRun& run, Operand first, Operand rest) {
+  const assay_tensor &a = tensor_of(run.tensors, first), &b = tensor_of(run.tensors, rest);
+  if (a.data == nullptr || b.data == nullptr || a.format != b.format) return;
+  const auto width = static_cast<size_t>(format_bytes(a.format));
+  const auto from = [&](Operand o, int64_t at) {
+    const Bytes& bytes = run.before[static_cast<int>(o)];
+    const int64_t origin = static_cast<const std::byte*>(tensor_of(run.tensors, o).data) - bytes.address;
+    return bytes.copy.data() + origin + at * static_cast<int64_t>(width);
+  };
+  assay_tensor t = a;
+  t.shape[2] += b.shape[2];
+  t.stride[2] = 1, t.stride[1] = t.shape[2], t.stride[0] = t.shape[1] * t.shape[2];
+  auto& own = *new std::vector<std::byte>(static_cast<size_t>(t.shape[0] * t.stride[0]) * width);
+  std::byte* to = own.data();
+  for (int64_t row = 0; row < t.shape[0]; ++row)
+    for (int64_t head = 0; head < t.shape[1]; ++head)
+      for (int64_t d = 0; d < t.shape[2]; ++d, to += width) {
+        const bool in_first = d < a.shape[2];
+        const assay_tensor& s = in_first ? a : b;
+        const int64_t h = in_first || b.shape[1] > 1 ? head : 0, at = in_first ? d : d - a.shape[2];
+        std::memcpy(to, from(in_first ? first : rest, row * s.stride[0] + h * s.stride[1] + at * s.stride[2]),
+                    width);
+      }
+  t.data = own.data();
+  Bytes joined{own.data(), own};
+  const auto i = static_cast<int>(first);
+  run.before[i] = joined, run.after[i] = std::move(joined);
+  run.captured[i] = run.previous[i] = Bytes{};  // of another form
+  tensor_of(run.tensors, first) = t;
+}
+void leave_out(StageRun& run, Operand o) {
+  const auto i = static_cast<int>(o);
+  tensor_of(run.tensors, o) = assay_tensor{};
+  run.before[i] = run.after[i] = run.captured[i] = run.previous[i] = Bytes{};
+}
+
+}  // namespace
 
 Halves::Halves(const Backend& backend, const StageRun& whole, const Problem& p, const assay_arithmetic& a)
     : backend_(backend), whole_(whole), problem_(p), arithmetic_(a) {}
 
 bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
-  // Of two sources the write can be looked at where their rows are one row of the cache; Q would have to be
-  // joined.
-  if (problem_.split_latent && problem_.layout != ASSAY_LAYOUT_MLA) return false;
   if (!problem_.no_write) {
-    const StageRun write = as_write(whole_, problem_.key_rows());
+    StageRun write = as_write(whole_, problem_.key_rows());
+    // Halves of a head's projection and what all heads share are no rows of the cache before they are joined.
+    if (problem_.split_latent && problem_.layout != ASSAY_LAYOUT_MLA)
+      join_sources(write, Operand::kDenseK, Operand::kRope), leave_out(write, Operand::kRope);
     const StageCase c(backend_, write, &arithmetic_);
     const StageVerdict v = c.judge(c.given());
     said.push_back("the cache: " + (v.right ? "right" : v.reason));
@@ -25,7 +68,6 @@ bool Halves::explain(StepExplanation& x, std::vector<std::string>& said) {
       return true;
     }
   }
-  if (problem_.split_latent) return false;
   const StageRun attend = as_attend();
   const assay_arithmetic own = arithmetic_over_keys(arithmetic_);
   StageCase c(backend_, attend, &own);
@@ -63,6 +105,14 @@ StageRun Halves::as_attend() const {
   StageRun run = half(whole_, "attend", ASSAY_OP_PAGED);
   for (const Operand o : {Operand::kK, Operand::kV, Operand::kKScale, Operand::kVScale})
     run.before[static_cast<int>(o)] = run.after[static_cast<int>(o)];
+  if (problem_.split_latent) {
+    const bool latent = problem_.layout == ASSAY_LAYOUT_MLA;
+    if (latent) join_sources(run, Operand::kQ, Operand::kRope);
+    join_sources(run, Operand::kDenseK, latent ? Operand::kDenseV : Operand::kRope);
+    if (latent) leave_out(run, Operand::kDenseV);
+    leave_out(run, Operand::kRope);
+    run.problem.two_sources = 0;
+  }
   return run;
 }
 

@@ -128,7 +128,7 @@ void Misreadings::trees() {
          [=](int64_t i, int64_t j, int64_t n) { return j < (steps - 1) * n ? -1 : i * n * wide + j; });
     bits("drafts_new_alone", "no draft of the steps before is seen",
          [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? -1 : i * n * wide + j; });
-    bits("drafts_all", "every draft of the steps before is seen",
+    bits("mask.tree_cut", "every draft of the steps before is seen",
          [=](int64_t i, int64_t j, int64_t n) { return j < steps * n ? kSeen : i * n * wide + j; });
     return;
   }

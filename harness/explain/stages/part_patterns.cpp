@@ -34,6 +34,7 @@ class StepParts {
   std::vector<StepRanked> all() {
     if (rows_.empty()) return {};
     no_numbers();
+    zeros();
     other_rows();
     return std::move(list_);
   }
@@ -58,6 +59,19 @@ class StepParts {
     for (const RowId& id : rows_) none += !std::isfinite(got(id, 0, 0));
     put("memory.unused_slot", "rows hold no numbers",
         StepExplanation::kNotSure * static_cast<double>(none) / static_cast<double>(rows_.size()));
+  }
+
+  // Zeros where results are due, in all of a row: more than a reading says that sees no key there.
+  void zeros() {
+    int64_t none = 0;
+    for (const RowId& id : rows_) {
+      bool zero = true;
+      for (int32_t h = 0; h < p_.heads_q && zero; ++h)
+        for (int32_t d = 0; d < p_.head_dim_v && zero; ++d) zero = got(id, h, d) == 0;
+      none += zero && !kept(id);
+    }
+    put("output.zeros", "rows of zeros", static_cast<double>(none) / static_cast<double>(rows_.size()));
+    if (none == std::ssize(rows_)) list_.back().whole = true;
   }
 
   // A row of O as it lay there before.
@@ -111,6 +125,7 @@ class StepParts {
     if (moved > 0)
       put("rows.written_to_other_row", how,
           kPartShare * static_cast<double>(moved + left) / static_cast<double>(rows_.size()));
+    if (moved > 0 && moved + left == std::ssize(rows_)) list_.back().whole = true;
   }
 
   const StageCase& c_;

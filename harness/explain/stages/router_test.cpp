@@ -66,6 +66,26 @@ TEST(ExplainRouters, SayWhoseKeysWereDestroyed) {
       EXPECT_LT(r.explained, StepExplanation::kSure) << name << ": " << r.cause;
 }
 
+// Beside where new keys went what that did to the cache, by whose names it goes as well.
+TEST(ExplainRouters, SayWhatIsTrueOfTheCacheToo) {
+  const StepExplanation x = router_explained("router_slots_page_on");
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_THAT(x.causes[0].names,
+              ::testing::AllOf(::testing::Contains("beside_rows"), ::testing::Contains("context_overwritten"),
+                               ::testing::Not(::testing::Contains("row_missing"))));
+  EXPECT_THAT(explanation_text(x, 5, false),
+              ::testing::HasSubstr("which is also called: the cache is changed where no new key goes"));
+  EXPECT_FALSE(router_explained("router_slots_page_on", {"beside_rows"}).sure());
+}
+
+// A cause that is another's numbers on every line goes with it.
+TEST(ExplainRouters, SayNoOtherWordForWhatIsTakenNotToBeKnown) {
+  const StepExplanation known = router_explained("router_full_last_page_lost");
+  ASSERT_TRUE(known.sure());
+  const StepExplanation x = router_explained("router_full_last_page_lost", {known.causes[0].cause});
+  EXPECT_FALSE(x.sure()) << x.causes[0].cause << ": " << x.causes[0].how;
+}
+
 TEST(ExplainRouters, FollowTablesAndTrees) {
   expect_routed(
       {{"router_pages_follow", "table_other", "pages follow the first of their request"},

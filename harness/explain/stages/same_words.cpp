@@ -52,6 +52,8 @@ bool of_many_numbers(const StepRanked& r) {
          without_numbers(r.how) != r.how;
 }
 
+bool of_some_rows(const StepRanked& r) { return !way_of(r.how).part.empty(); }
+
 std::string way_of_both(const StepRanked& here, const StepRanked& there, bool own_sizes) {
   const bool numbers = !own_sizes && of_many_numbers(here);
   if (!numbers && here.how.find(kIn) == std::string::npos) return here.how;

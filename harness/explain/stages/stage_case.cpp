@@ -241,7 +241,7 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
   double worst = -1;
   std::string first_wrong;
   v.bad_rows.assign(static_cast<size_t>(std::max<int64_t>(p.total_q(), o.shape[0])), 0);
-  v.vague_rows = v.bad_rows;
+  v.vague_rows = v.zero_rows = v.bad_rows;
   double largest = 0;  // of what was written
   for (const RowId& id : rows)
     for (int64_t at = 0; at < int64_t{p.heads_q} * p.head_dim_v; ++at) {
@@ -252,6 +252,12 @@ StageVerdict StageCase::judge_attention(Reading& r, const Problem& p) const {
     }
   for (size_t n = 0; n < rows.size(); ++n) {
     const int64_t row = first[static_cast<size_t>(rows[n].request)] + rows[n].row;
+    const auto at_row = static_cast<std::ptrdiff_t>(n) * p.heads_q * p.head_dim_v;
+    const auto zero = [&](const std::vector<double>& of) {
+      return std::all_of(of.begin() + at_row, of.begin() + at_row + int64_t{p.heads_q} * p.head_dim_v,
+                         [](double x) { return x == 0; });
+    };
+    v.zero_rows[static_cast<size_t>(row)] = zero(b.o_low) && zero(b.o_high);
     for (int32_t h = 0; h < p.heads_q; ++h) {
       const size_t slot = n * static_cast<size_t>(p.heads_q) + static_cast<size_t>(h);
       for (int32_t d = -1; d < p.head_dim_v; ++d) {

@@ -48,6 +48,7 @@ struct StageVerdict {
   std::vector<uint8_t> open_rows;  // of which nothing can be said, as bad_rows; empty: none
   // ... where what is accepted is as wide as results are large: no reading is shown by these. As bad_rows.
   std::vector<uint8_t> vague_rows;
+  std::vector<uint8_t> zero_rows;  // of which zeros alone are accepted, as bad_rows
 };
 
 class StageCase {

@@ -84,6 +84,22 @@ TEST(ExplainSteps, NameThePartOfAStepWithoutStages) {
   EXPECT_EQ(x.causes[0].cause, "v_for_k");
 }
 
+// Rows that come in two tensors are one where attention is looked at, and where halves of heads are written.
+TEST(ExplainSteps, JoinWhatComesInTwoTensors) {
+  StepExplanation x = explained("step h=4/1 d=48/32 layout=mla page=8 sources=2 batch=2q1s20_2q4s10 seed=7",
+                                "whole_rope_of_q_missing");
+  EXPECT_EQ(x.where(), "end attend");
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "dims_missing");
+  EXPECT_TRUE(x.sure());
+  x = explained("step h=4/2 d=64/48 sources=2 page=8 batch=2q1s20_2q4s30 seed=7", "whole_halves_scaled");
+  EXPECT_EQ(x.where(), "end attend");
+  EXPECT_THAT(x.stages, Contains("the cache: right"));
+  ASSERT_FALSE(x.causes.empty());
+  EXPECT_EQ(x.causes[0].cause, "softmax_scale");
+  EXPECT_TRUE(x.sure());
+}
+
 // Whole steps of a third party: what attention does wrong by itself, border between context and new keys, a
 // side that is not written.
 TEST(ExplainSteps, NameWhatAThirdPartysWholeDoes) {

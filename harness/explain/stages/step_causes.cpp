@@ -131,28 +131,35 @@ constexpr StepCause kStepCauses[] = {
     {"other_operand", "an operand is another one than the step's"},
 };
 
-// One mechanism, as it is called of a step and of a kernel.
-constexpr std::pair<std::string_view, std::string_view> kSameCause[] = {
+// One mechanism, as it is called of a step and of a kernel: whether the sentences say the same, the first
+// says the second as well, or they are only near.
+enum class Alike { kSame, kImplies, kNear };
+struct SameCause {
+  std::string_view a, b;
+  Alike alike = Alike::kSame;
+};
+constexpr SameCause kSameCause[] = {
     {"window_missing", "mask.window_ignored"},
     {"window_added", "mask.window_invented"},
     {"mask_causal", "mask.full_as_causal"},
     {"mask_full", "mask.causal_ignored"},
     {"drafts_all", "mask.tree_ignored"},
-    {"tree_as_causal", "mask.tree_ignored"},
+    {"tree_as_causal", "mask.tree_ignored", Alike::kImplies},
     {"softmax_scale", "scale.softmax"},
     {"cap_missing", "softcap.ignored"},
     {"bias_missing", "alibi.ignored"},
     {"sink_missing", "sinks.ignored"},
-    {"sink_extra", "sinks.per_split"},
+    {"sink_extra", "sinks.per_split", Alike::kNear},
     {"scale_twice", "scale.applied_twice"},
-    {"v_for_k", "keys.k_for_v"},
+    {"v_for_k", "keys.k_for_v", Alike::kNear},
     {"table_of_next", "page.of_other_request"},
-    {"table_of_one", "page.of_other_request"},
+    {"table_of_one", "page.of_other_request", Alike::kImplies},
     {"merge_unweighted", "merge.uniform_weights"},
     {"merge_base2", "merge.base"},
     {"state_missing", "merge.split_dropped"},
-    {"new_keys_missing", "lengths_without_new"},
-    {"context_overwritten", "beside_rows"},
+    {"new_keys_missing", "lengths_without_new", Alike::kNear},
+    {"context_overwritten", "beside_rows", Alike::kImplies},
+    {"slots_off_by_one", "slots_shifted", Alike::kImplies},
 };
 
 constexpr double kNumberless = 0.96;  // of attention
@@ -170,6 +177,15 @@ int32_t farthest_wrong_row(const StageCase& c, const std::vector<uint8_t>& bad_r
       if (bad_rows[row] != 0) farthest = std::max(farthest, c.given().problem.kv_len[r] - rows + i);
   }
   return farthest;
+}
+
+// Zeros in every wrong row, as where a row sees no key: any number of readings lead there, and none of them
+// is shown by it.
+bool nothing_is_left(const StageVerdict& nothing, const StageVerdict& v) {
+  if (v.zero_rows.empty()) return false;
+  for (size_t i = 0; i < nothing.bad_rows.size(); ++i)
+    if (nothing.bad_rows[i] != 0 && (i >= v.zero_rows.size() || v.zero_rows[i] == 0)) return false;
+  return true;
 }
 
 template <class Fits>
@@ -210,12 +226,22 @@ std::string step_cause_meaning(const std::string& name) {
 
 std::vector<std::string> with_other_names(std::vector<std::string> names) {
   for (size_t i = 0, given = names.size(); i < given; ++i)
-    for (const auto& [a, b] : kSameCause)
-      if (names[i] == a || names[i] == b) {
-        const std::string other(names[i] == a ? b : a);
+    for (const SameCause& s : kSameCause)
+      if (names[i] == s.a || names[i] == s.b) {
+        const std::string other(names[i] == s.a ? s.b : s.a);
         if (std::find(names.begin(), names.end(), other) == names.end()) names.push_back(other);
       }
   return names;
+}
+
+std::vector<std::string> said_as_well(const std::string& name) {
+  std::vector<std::string> all;
+  for (const SameCause& s : kSameCause)
+    if (s.alike != Alike::kNear && name == s.a)
+      all.emplace_back(s.b);
+    else if (s.alike == Alike::kSame && name == s.b)
+      all.emplace_back(s.a);
+  return all;
 }
 
 std::string name_of_difference(const std::vector<int32_t>& given, const std::vector<int32_t>& right,
@@ -296,6 +322,9 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
             0.99 * (1 - static_cast<double>(v.bad) / static_cast<double>(std::max<int64_t>(1, nothing.bad))));
       if (c.attends() && !c.run().replayed && r.spoilt > 0 && r.explained >= StepRanked::kSaid)
         of_one_kind(c, nothing.bad_rows, spoilt, r);
+      r.whole = left == 0 && open == 0 && vague_rows == 0 && v.judged && r.spoilt == 0;
+      if (!c.run().replayed && nothing_is_left(nothing, v))
+        r.explained = std::min(r.explained, StepRanked::kNotSaid);
       // Any number of readings lead to memory that holds none.
       r.numberless = v.numberless;
       if (v.numberless) r.explained = std::min(r.explained, c.attends() ? kNumberless : kNumberlessRows);
@@ -309,6 +338,7 @@ std::vector<StepRanked> rank_misreadings(const StageCase& c, const StageVerdict&
                                               static_cast<double>(std::max<int64_t>(1, nothing.bad)));
       // Wrong in nobody knows how many elements: what leaves any is no answer.
       if (nothing.uncounted && !v.right) r.explained = std::min(r.explained, StepRanked::kNotSaid);
+      r.whole = v.right;
     }
     if (r.explained > 0.02) list.push_back(std::move(r));
   }

@@ -19,8 +19,11 @@ struct StepCause {
 };
 std::span<const StepCause> step_causes();
 std::string step_cause_meaning(const std::string& name);  // the name itself where it is none of these
-// With each its names in the other vocabulary, of steps or of kernels, whose sentences say the same.
+// With each its names in the other vocabulary, of steps or of kernels, whose sentences say the same, or so
+// nearly that who takes one not to be known means both.
 std::vector<std::string> with_other_names(std::vector<std::string>);
+// What is said of whatever has this name as well, in either vocabulary.
+std::vector<std::string> said_as_well(const std::string& name);
 
 // A misreading: what a stage is taken to have read.
 struct Misreading {
@@ -40,6 +43,9 @@ struct StepRanked {
   std::string meaning;                 // of causes of the families
   std::vector<std::string> ways = {};  // in which it explains as much; `how` is the first
   bool numberless = false;             // it leads to memory that holds no numbers, where none were written
+  bool whole = false;                  // under it nothing is wrong: what was left is what it predicts
+  std::vector<std::string> names = {};  // other causes whose sentences are as true of it
+  bool same_as_first = false;           // predicts what the first cause does, on every line that was asked
 };
 // At most, of what a reading explains that leads to numberless memory in other ops than attention: not said
 // before a call on the same bytes is right.

@@ -22,6 +22,14 @@ std::string blame_name(StepBlame blame) {
   return "";
 }
 
+// Whether a cause explains as much as the first: an "or".
+bool stands_beside(const StepExplanation& x, size_t i) {
+  const StepRanked &first = x.causes[0], &r = x.causes[i];
+  return !r.same_as_first && r.explained >= first.explained && r.spoilt <= first.spoilt;
+}
+
+constexpr size_t kStepSynonyms = 2;  // that are spelled out
+
 }  // namespace
 
 std::string StepExplanation::where() const {
@@ -39,6 +47,33 @@ bool StepExplanation::known(const std::string& cause) const {
   return std::find(without.begin(), without.end(), cause) == without.end();
 }
 
+// How many causes the answer names: the first, those joined to it by "or", those that are the same.
+static size_t best_of(const StepExplanation& x) {
+  size_t n = x.sure() ? 1 : 0;
+  while (n > 0 && n < x.causes.size() && (x.causes[n].same_as_first || stands_beside(x, n))) ++n;
+  return n;
+}
+
+static json ranked_json(const StepRanked& r) {
+  return {{"cause", r.cause},
+          {"also", ""},
+          {"also_called", r.names},
+          {"how", r.how},
+          {"misfit", 0},
+          {"explained", r.explained},
+          {"same_as_first", r.same_as_first},
+          {"spoilt", r.spoilt},
+          {"ways", r.ways},
+          {"whole", r.whole},
+          {"meaning", r.meaning.empty() ? step_cause_meaning(r.cause) : r.meaning}};
+}
+
+static StepRanked ranked_of(const json& r) {
+  StepRanked of{r["cause"], r["how"], r["explained"], r["spoilt"], r["meaning"], r["ways"]};
+  of.whole = r["whole"], of.names = r["also_called"], of.same_as_first = r["same_as_first"];
+  return of;
+}
+
 json explanation_json(const StepExplanation& x) {
   json j = {{"scenario", x.line},
             {"kernel", x.kernel},
@@ -54,15 +89,13 @@ json explanation_json(const StepExplanation& x) {
             {"stage_reason", x.stage_reason},
             {"entries", x.entries},
             {"sure", x.sure()},
+            {"equally_good", best_of(x)},
+            {"explained_there", 1},
             {"seconds", x.seconds},
-            {"causes", json::array()}};
-  for (const StepRanked& r : x.causes)
-    j["causes"].push_back({{"cause", r.cause},
-                           {"how", r.how},
-                           {"explained", r.explained},
-                           {"spoilt", r.spoilt},
-                           {"ways", r.ways},
-                           {"meaning", r.meaning.empty() ? step_cause_meaning(r.cause) : r.meaning}});
+            {"causes", json::array()},
+            {"taken", json::array()}};
+  for (const StepRanked& r : x.causes) j["causes"].push_back(ranked_json(r));
+  for (const StepRanked& r : x.taken) j["taken"].push_back(ranked_json(r));
   return j;
 }
 
@@ -76,8 +109,8 @@ StepExplanation step_explanation(const json& j) {
     if (j["blame"] == name) x.blame = value;
   x.stage_kernel = j["stage_kernel"], x.stage_reason = j["stage_reason"], x.entries = j["entries"];
   x.seconds = j["seconds"];
-  for (const json& r : j["causes"])
-    x.causes.push_back({r["cause"], r["how"], r["explained"], r["spoilt"], r["meaning"], r["ways"]});
+  for (const json& r : j["causes"]) x.causes.push_back(ranked_of(r));
+  for (const json& r : j["taken"]) x.taken.push_back(ranked_of(r));
   return x;
 }
 
@@ -119,9 +152,20 @@ std::string explanation_text(const StepExplanation& x, size_t top, bool color) {
     return r.meaning.empty() ? step_cause_meaning(r.cause) : r.meaning;
   };
   text += fmt::format("so        {}: {}\n", x.place, meaning(x.causes[0]));
+  for (const std::string& name : x.causes[0].names)
+    text += fmt::format("          which is also called: {} ({})\n", step_cause_meaning(name), name);
+  const auto also_called = [&](const StepRanked& r) {
+    const std::vector<std::string>& names = x.causes[0].names;
+    return std::find(names.begin(), names.end(), r.cause) != names.end();
+  };
+  size_t same = 0;
+  for (const StepRanked& r : x.causes)
+    if (r.same_as_first && !also_called(r) && ++same <= kStepSynonyms)
+      text += fmt::format("          which here is the same as: {}\n", meaning(r));
+  if (same > kStepSynonyms)
+    text += fmt::format("          and as {} more of the list above\n", same - kStepSynonyms);
   for (size_t i = 1; i < x.causes.size(); ++i)
-    if (x.causes[i].explained >= x.causes[0].explained && x.causes[i].spoilt <= x.causes[0].spoilt)
-      text += fmt::format("or        {}\n", meaning(x.causes[i]));
+    if (stands_beside(x, i)) text += fmt::format("or        {}\n", meaning(x.causes[i]));
   return text;
 }
 

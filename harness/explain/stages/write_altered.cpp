@@ -48,7 +48,8 @@ class AlteredRows {
       if (w.dims(v) < kAlteredLeastDims || w.kind(v) == ASSAY_SCALE_TOKEN_HEAD) continue;
       AlteredVector x = vector_of(v, row, head);
       const bool kept = std::equal(x.got.begin(), x.got.end(), x.was.begin(), same_number);
-      if (!kept) vectors_.push_back(std::move(x));
+      // Nor is what came, rounded otherwise.
+      if (!kept && !are(x, x.came)) vectors_.push_back(std::move(x));
     }
   }
   std::vector<StepRanked> all() {
@@ -139,6 +140,7 @@ class AlteredRows {
           for (const AlteredVector* x : fit) by.push_back(factor(*x)), sizes.push_back(rms_of(x->got));
           const bool none =
               std::all_of(fit.begin(), fit.end(), [&](const AlteredVector* x) { return plain(*x); });
+          if (all_close(by, 1)) return "";  // nothing but rounding
           if (all_close(by, by[0])) return none ? fmt::format("{:.3g} times what came", by[0]) : "";
           if (fit.size() > 1 && all_close(sizes, sizes[0])) return "normalised: all come out as large";
           return none ? "each times a number of its own" : "";

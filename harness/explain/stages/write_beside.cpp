@@ -61,7 +61,23 @@ std::vector<StepRanked> write_beside(const WriteLook& w) {
   std::string how =
       fmt::format("{}key {} of request {}", write_sides(sides, w.sides().size() == 1), key, request);
   if (changed.size() > 1) how += fmt::format(" and {} more", changed.size() - 1);
-  return {{"context_overwritten", how, kContextShare, 0, ""}};
+  StepRanked r{"context_overwritten", how, kContextShare, 0, ""};
+  r.whole = true;
+  return {std::move(r)};
+}
+
+ChangedBeside changed_beside(const WriteLook& w) {
+  const std::map<int64_t, std::pair<int32_t, int32_t>> context = context_slots(w.reading());
+  std::set<int64_t> due;
+  for (int64_t n = 0; n < w.rows(); ++n) due.insert(w.slot(n));
+  ChangedBeside changed;
+  for (const bool v : w.sides())
+    for (int64_t slot = 0; slot < w.slots(); ++slot) {
+      if (due.contains(slot) || !w.changes(v, slot)) continue;
+      changed.slots.insert(slot);
+      if (context.contains(slot)) changed.of_context.insert(slot);
+    }
+  return changed;
 }
 
 }  // namespace assay

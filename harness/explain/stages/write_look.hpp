@@ -168,7 +168,9 @@ inline constexpr double kWriteShare = 0.98;  // of a pattern: a misreading that 
 inline constexpr double kWriteLeast = 0.3;
 inline void put_write(std::vector<StepRanked>& list, const char* cause, const std::string& how,
                       double share) {
-  if (share > kWriteLeast) list.push_back({cause, how, kWriteShare * share, 0, ""});
+  if (share <= kWriteLeast) return;
+  list.push_back({cause, how, kWriteShare * share, 0, ""});
+  list.back().whole = share >= 1;
 }
 
 // Whose vectors, dimensions and addresses are others'.
@@ -177,6 +179,11 @@ std::vector<StepRanked> write_places(const WriteLook&, const WriteElements&);
 std::vector<StepRanked> write_altered(const WriteLook&, const WriteElements&);
 // Whose slots are changed where no row goes.
 std::vector<StepRanked> write_beside(const WriteLook&);
+// The slots that are changed where no row goes, and those of them that hold keys of a context.
+struct ChangedBeside {
+  std::set<int64_t> slots, of_context;
+};
+ChangedBeside changed_beside(const WriteLook&);
 // "K of ", and which rows these are, in words: "the last row of every request", "rows 3, 4".
 std::string write_sides(const std::set<bool>& sides, bool one_side);
 std::string write_rows(const WriteLook&, const std::set<int64_t>& rows);

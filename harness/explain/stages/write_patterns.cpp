@@ -172,11 +172,20 @@ class WritePatterns {
                                                    : "K's ",
                             slot);
       }
-    if (fits > 0)
-      list_.push_back({"rows_beyond", how,
-                       (all_.wrong.empty() ? kWriteShare : kPaddingShare) * static_cast<double>(fits) /
-                           static_cast<double>(changed),
-                       0, ""});
+    if (fits == 0) return;
+    list_.push_back({"rows_beyond", how,
+                     (all_.wrong.empty() ? kWriteShare : kPaddingShare) * static_cast<double>(fits) /
+                         static_cast<double>(changed),
+                     0, ""});
+    list_.back().whole = fits == changed;
+  }
+
+  // Whether a row that lies in `at` is beside its own slot, round the page or not: 1 behind, -1 before.
+  int beside(int64_t own, int64_t at) const {
+    const int64_t page = w_.page(), first = own / page * page;
+    for (const int by : {1, -1})
+      if (at == own + by || at == first + (own - first + page + by) % page) return by;
+    return 0;
   }
 
   // In the slot of a row stands another row; or the row lies in another slot.
@@ -191,6 +200,7 @@ class WritePatterns {
       for (int64_t n = 0; n < w_.rows(); ++n)
         if (w_.slot(n) >= 0 && bad.count({v, n}) == 0) ++stands[{v, n}];
     bool twice = false;
+    std::set<int> steps;
     for (const auto& [at, count] : bad) {
       const auto [v, row] = at;
       bool other = false, found = false;
@@ -206,6 +216,7 @@ class WritePatterns {
         for (const bool in_v : w_.sides())
           if (!found && (slot != w_.slot(row) || in_v != v) && lies(v, row, slot, in_v)) {
             moved += count, found = true, moved_.insert(at);
+            steps.insert(in_v == v ? beside(w_.slot(row), slot) : 0);
             if (how_moved.empty())
               how_moved = fmt::format("{} of row {} lies in {}slot {} in place of {}", v ? "V" : "K", row,
                                       in_v == v ? ""
@@ -218,6 +229,7 @@ class WritePatterns {
     }
     by_rules();
     put(twice ? "rows_shifted" : "slots_shifted", how_other, share(others));
+    if (steps.size() == 1 && *steps.begin() != 0) put("slots_off_by_one", how_moved, share(moved));
     put("slots_shifted", how_moved, share(moved));
     // What several rows were written to holds the last of them.
     if (!twice && 2 * either > static_cast<int64_t>(all_.wrong.size()))

@@ -39,23 +39,34 @@ class WritePlaces {
       if (!w_.holds_of(at.v, at.row, from, d, w_.slot(at.row), at.v, at.head, d)) return false;
     return true;
   }
+  // Whether any head of the row has what this one should.
+  bool lies_nowhere(const WriteVector& of) const {
+    for (int32_t at = 0; at < w_.heads(); ++at) {
+      bool here = true;
+      for (int32_t d = 0; d < w_.dims(of.v) && here; ++d)
+        here = w_.holds_of(of.v, of.row, of.head, d, w_.slot(of.row), of.v, at, d);
+      if (here) return false;
+    }
+    return true;
+  }
   void heads() {
     int64_t fits = 0;
+    bool lost = true;
     std::set<bool> sides;
     std::string how;
     for (const auto& [at, count] : wrong_)
       for (int32_t from = 0; from < w_.heads(); ++from) {
         if (from == at.head || !holds_head(at, from)) continue;
         fits += count, sides.insert(at.v);
+        lost = lost && lies_nowhere(at);
         if (how.empty()) how = fmt::format("head {} holds head {}", at.head, from);
         break;
       }
-    put_write(list_, sides.size() > 1 ? "heads.kv_mapping" : "heads.one_side",
-              (sides.size() > 1        ? "K and V: "
-               : sides.count(true) > 0 ? "V: "
-                                       : "K: ") +
-                  how,
-              all_.share(fits));
+    how = (sides.size() > 1 ? "K and V: " : sides.count(true) > 0 ? "V: " : "K: ") + how;
+    // Of a head that is written in another's place and none in its own the plainest is that it is missing.
+    if (lost && sides.size() > 1)
+      put_write(list_, "heads_missing", how + ", and its own lies nowhere", all_.share(fits));
+    put_write(list_, sides.size() > 1 ? "heads.kv_mapping" : "heads.one_side", how, all_.share(fits));
   }
 
   // Of every dimension the one that all vectors hold there.

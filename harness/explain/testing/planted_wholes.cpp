@@ -64,6 +64,17 @@ constexpr PlantedStep kWholes[] = {
      [](P&, T& t) { t.dense_k.data = t.dense_v.data; }},
     {"whole_softmax_scale", kUnified, "attend", Where::kWhole, PLAIN, "softmax_scale",
      [](P& p, T&) { p.softmax_scale *= 1.4142135f; }},
+    // Rows that come in two tensors: Q without its second one, halves of a projection by another scale.
+    {"whole_rope_of_q_missing", "step_aiter_mla_cpu", "attend", Where::kWhole,
+     "step h=4/1 d=48/32 layout=mla page=8 sources=2 batch=2q1s20_2q4s10 seed=7",
+     "dims_missing dims.qk_dropped",
+     [](P&, T& t) {
+       static std::vector<uint16_t> zeros(1 << 16, 0);
+       t.rope.data = zeros.data();
+     }},
+    {"whole_halves_scaled", "step_mla_prefill_cpu", "attend", Where::kWhole,
+     "step h=4/2 d=64/48 sources=2 page=8 batch=2q1s20_2q4s30 seed=7", "softmax_scale",
+     [](P& p, T&) { p.softmax_scale *= 1.4142135f; }},
     {"whole_starts_arange", kUnified, "attend", Where::kWhole, PLAIN, "starts_arange",
      [](P&, T& t) { change(t.cu_q, [](int32_t, int32_t r) { return r; }); }},
     // Drawn before there was anything to explain them with.
