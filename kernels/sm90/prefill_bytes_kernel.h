@@ -55,7 +55,7 @@ struct ByteInstance {
   static constexpr int kHalfTile = kKeys * 128, kTileBytes = kHalfTile, kQueryBytes = kRows * 128;
   static constexpr int kTokenBytes = 2 * kDim;
   static constexpr bool kTurned = true, kWide = false;
-  static constexpr int kLateHalves = 0, kEarlyHalves = kHalves;  // of Q
+  static constexpr bool kStagedInValues = false;  // O goes out from registers
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];

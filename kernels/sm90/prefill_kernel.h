@@ -14,9 +14,10 @@
 // one has the unit of exponentials while the other's products and sums run. One pipeline across tiles: the
 // last O of a tile and the first S of the next are issued together, the work item is read under the one and O
 // is stored under the other. Sums of S become the A operand P as they lie. The mask costs nothing in tiles
-// whose keys every row sees. Wide heads: one Q buffer, no turns, tiles one by one; 256 columns: late_full and
-// late_empty of the halves of Q in which O is staged, so that all else of the next tile comes under the last
-// products and the store. What each decision cost or brought: VARIANTS.md.
+// whose keys every row sees. Wide heads: one Q buffer, no turns, tiles one by one; 256 columns: O is staged
+// where the last V lay, a warpgroup in each buffer, and `stored` says that it has left, so that Q and K of
+// the next tile come under the last products and its first S runs before V is needed; O is rescaled between
+// the two products of the next step, under its S. What each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -77,10 +78,10 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     pin(probability);
     mma_fence();
   };
-  auto multiply_scores = [&](auto from, auto to) {  // S = Q K^T, of 64 columns each
+  auto start_scores = [&] {  // S = Q K^T
     const uint32_t dk = desc_k + k.stage * (I::kTileBytes >> 4);
     const uint32_t dq = desc_q + items.query() * (I::kQueryBytes >> 4);
-    SM90_UNROLL for (int i = 4 * from.value; i < 4 * to.value; ++i) {
+    SM90_UNROLL for (int i = 0; i < 4 * I::kHalves; ++i) {
       const uint32_t a = dq + ((i / 4 * (I::kRows * 128) + i % 4 * 32) >> 4);
       const uint32_t b = dk + ((i / 4 * (kPaged ? 1024 : I::kHalfTile) + i % 4 * 32) >> 4);
       if (i == 0)
@@ -88,12 +89,6 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       else
         Scores::next(s, a, b);
     }
-  };
-  constexpr std::integral_constant<int, 0> kFirst;
-  constexpr std::integral_constant<int, I::kEarlyHalves> kEarly;
-  constexpr std::integral_constant<int, I::kHalves> kAll;
-  auto start_scores = [&] {
-    multiply_scores(kFirst, kAll);
     mma_commit();
   };
   auto start_values = [&] {  // O += P V
@@ -147,15 +142,16 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       if (lane % 4 == 0 && at < w.rows)
         p.lse[(w.first_row + token_of<kPaged>(p, at)) * p.lse_row + head * p.lse_head] = lse;
     }
-    // Staging: of its own, or the warp's rows of Q, which the warpgroup no longer needs; for all columns or
-    // 64 at a time.
-    constexpr int kHalfStep = I::kStagedInQuery ? I::kRows * 128 : 2048, kAtOnce = I::kStagedHalves;
-    const unsigned char* const from = I::kStagedInQuery ? sh.q[0] + I::kEarlyHalves * kHalfStep + slice * 2048
-                                                        : sh.o + slice * 2048 * kAtOnce;
+    // Staging: of its own or, a warpgroup in each, in the buffers of V; for all columns or 64 at a time.
+    constexpr int kHalfStep = I::kStagedInValues ? 64 * 128 : 2048, kAtOnce = I::kStagedHalves;
+    const unsigned char* const from =
+        I::kStagedInValues ? sh.v[v.stage ^ wg] + warp * 2048 : sh.o + slice * 2048 * kAtOnce;
     const uint32_t to = shared_address(from), line = to + (lane % 16) * 128;
     SM90_UNROLL for (int half = 0; half < I::kValueHalves; half += kAtOnce) {
-      store_wait_read();  // of what was staged before
-      __syncwarp();
+      if constexpr (!I::kStagedInValues) {
+        store_wait_read();  // of what was staged before
+        __syncwarp();
+      }
       SM90_UNROLL for (int j = 0; j < 8 * kAtOnce; j += 2) {
         const float* x = &o[4 * (8 * half + j)];
         store_matrix(
@@ -180,7 +176,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
           SM90_UNROLL for (int i = 0; i < kAtOnce; ++i) * reinterpret_cast<uint4*>(out + 64 * i) =
               *reinterpret_cast<const uint4*>(from + i * kHalfStep + r * 128 + ((lane % 8 ^ r % 8) << 4));
         }
-        if constexpr (I::kStagedInQuery) fence_async();  // the next Q is copied over what was staged
+        if constexpr (I::kStagedInValues) fence_async();  // the next V is copied over what was staged
         __syncwarp();
       }
     }
@@ -190,6 +186,10 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     wait_tile(sh.k_full[k.stage], k.phase);
     fence_all();
     start_scores();
+    if constexpr (I::kRescaledLate) {
+      rescale();
+      fence_all();
+    }
     wait_tile(sh.v_full[v.stage], v.phase);
     start_values();
     mma_wait<1>();
@@ -213,7 +213,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     mma_wait<0>();
     values_done();
     round_probabilities();
-    rescale();
+    if constexpr (!I::kRescaledLate) rescale();
   };
 
   auto first_softmax = [&] {  // of a tile
@@ -229,21 +229,32 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     clear_o();
     wait_tile(sh.k_full[k.stage], k.phase);
     mma_fence();
-    multiply_scores(kFirst, kEarly);
-    if constexpr (I::kLateHalves > 0) {
-      wait_tile(sh.late_full, items.count & 1);
-      multiply_scores(kEarly, kAll);
+    start_scores();
+    if constexpr (I::kStagedInValues) {  // O of the tile of rows before; of the first there is none
+      store_wait_read();
+      __syncwarp();
+      release(sh.stored[wg]);
     }
-    mma_commit();
     mma_wait<0>();
     first_softmax();
   };
   auto other_steps = [&] { tile.others([&](auto is_masked) { step(is_masked); }); };
   auto last_values = [&] {
     wait_tile(sh.v_full[v.stage], v.phase);
+    if constexpr (I::kRescaledLate) rescale();
     fence_all();
     start_values();
     mma_wait<0>();
+  };
+
+  // O may be staged where it is: no warp reads V there any more. Warpgroup 0 takes the buffer of the last V
+  // but one, which has long been read, 1 that of the last. Of a single V the other buffer may still hold what
+  // warpgroup 1 staged for the tile of rows before.
+  auto wait_staging = [&] {
+    Ring<I::kStages> at = v;
+    if (wg == 1) at.next();
+    wait_tile(sh.v_empty[at.stage], at.phase ^ 1);
+    if (wg == 0) wait_tile(sh.stored[1], items.count & 1);
   };
 
   if constexpr (I::kWide) {
@@ -251,20 +262,16 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
       barrier_wait(shared_address(&sh.q_full[0]), items.phase());
       const int slot = items.slot();
       const Work work = read_work(sh.work[slot], lane);
-      if (!work.valid) return;
+      if (!work.valid) break;
       first_step(work);  // read once more for the end: no register is free to keep it
       other_steps();
       release(sh.q_empty[0]);  // the next Q comes under what is left
       last_values();
       values_done();
-      if constexpr (I::kStagedInQuery) named_sync(1 + wg, 128);  // no warp of this group reads Q any more
+      if constexpr (I::kStagedInValues) wait_staging();
       store(read_work(sh.work[items.slot()], lane), top, sum);
-      if constexpr (I::kStagedInQuery) {
-        store_wait_read();
-        __syncwarp();
-        release(sh.late_empty);
-      }
     }
+    store_wait_read();
   } else {
     if (I::kTurns && wg == I::kConsumers - 1) release(sh.turn[0]);
     barrier_wait(shared_address(&sh.q_full[0]), 0);

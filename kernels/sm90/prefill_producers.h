@@ -24,8 +24,8 @@ namespace {
 
 using namespace sm90;
 
-// kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer, in the last halves of
-// which the widest stage O, and do not overlap the end of a tile with the beginning of the next.
+// kDimQk, kDimV: head dimensions of Q and K, of V and O. Wide ones have one Q buffer and do not overlap the
+// end of a tile with the beginning of the next; the widest stage O where the last tiles of V lay.
 template <int kDimQk, int kDimV, int kTileRows = kPrefillRows>
 struct PrefillInstance {
   static constexpr int kDim = kDimQk, kValueDim = kDimV;
@@ -49,19 +49,18 @@ struct PrefillInstance {
   // Exponentials of a first row that run beside the search for the second one's maximum (softmax_ahead);
   // 0: none do.
   static constexpr int kAhead = kDimQk == 64 ? 0 : kDimQk > 192 ? 8 : 12;
-  static constexpr bool kStagedInQuery = kDimQk > 192;
-  static constexpr int kStagedHalves = kStagedInQuery ? 2 : kWide ? 1 : kValueHalves;  // of O at a time
-  // Of Q: those in which O is staged are free last, the others as soon as the last S is known.
-  static constexpr int kLateHalves = kStagedInQuery ? kStagedHalves : 0, kEarlyHalves = kHalves - kLateHalves;
+  static constexpr bool kStagedInValues = kDimQk > 192;
+  static constexpr bool kRescaledLate = kDimV > 128;  // O, between the products of a step: VARIANTS.md
+  static constexpr int kStagedHalves = kWide && !kStagedInValues ? 1 : kValueHalves;  // of O at a time
   struct alignas(1024) Shared {
     unsigned char q[kQueries][kQueryBytes];
     unsigned char k[kStages][kTileBytes];
     unsigned char v[kStages][kValueBytes];
-    unsigned char o[kStagedInQuery ? 16 : kStagedHalves * kRows * 128];
+    unsigned char o[kStagedInValues ? 16 : kStagedHalves * kRows * 128];
     Work work[kWorkSlots];
     uint64_t found, taken;  // the next work item; a work item whose copies begin
     uint64_t q_full[kQueries], q_empty[kQueries];
-    uint64_t late_full, late_empty;  // of the halves of Q in which O is staged
+    uint64_t stored[2];  // O of the tile of rows before, of each warpgroup, is read where it was staged
     uint64_t k_full[kStages], k_empty[kStages], v_full[kStages], v_empty[kStages];
     uint64_t turn[kTurns ? kConsumers : 1];
     uint64_t v_raw[kStages];  // V that must be cleared in part before it is full
@@ -69,6 +68,7 @@ struct PrefillInstance {
   static constexpr int kShared = sizeof(Shared);
   static_assert(kShared <= 232448);
   static_assert(kStages % 2 == 0);  // a turn's phase is the parity of the stage
+  static_assert(!kStagedInValues || (kStages == 2 && kConsumers == 2 && kKeys >= 64));
 };
 
 template <class I>
@@ -154,9 +154,8 @@ __device__ inline void init_producers(typename I::Shared& sh) {
     barrier_init(shared_address(&sh.q_full[i]), 1);
     barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
   }
-  if constexpr (I::kLateHalves > 0)
-    barrier_init(shared_address(&sh.late_full), 1),
-        barrier_init(shared_address(&sh.late_empty), 4 * I::kConsumers);
+  if constexpr (I::kStagedInValues)
+    barrier_init(shared_address(&sh.stored[0]), 4), barrier_init(shared_address(&sh.stored[1]), 4);
   barrier_init(shared_address(&sh.found), 1), barrier_init(shared_address(&sh.taken), 1);
   if constexpr (!I::kTurned)
     for (int i = 0; i < I::kStages; ++i) barrier_init(shared_address(&sh.v_raw[i]), 1);
@@ -180,24 +179,40 @@ __device__ inline void finish_numbers(const PrefillCall& p, int lane) {
   }
 }
 
-template <class I, int kFrom = 0, int kTo = I::kEarlyHalves>
+template <class I>
 __device__ inline void copy_query(const PrefillMaps& maps, const Work& w, const void* to, uint32_t bar,
                                   int token) {
   if (elect()) {
-    barrier_expect(bar, (kTo - kFrom) * I::kRows * 128);
-    SM90_UNROLL for (int i = kFrom; i < kTo; ++i)
+    barrier_expect(bar, I::kQueryBytes);
+    SM90_UNROLL for (int i = 0; i < I::kHalves; ++i)
         load_box(shared_address(to) + i * I::kRows * 128, &maps.q, bar, 64 * i, w.head, token, kEvictFirst);
   }
 }
-// The halves that become free last, `count` tiles of rows in.
+
+// Where O is staged in the buffers of V, a warpgroup in each: the first V of a tile of rows goes where
+// warpgroup 0 has staged, the second where warpgroup 1 has. Of a single V the second wait is left out: the
+// first V of the next tile of rows goes there, and waits for warpgroup 0, which has waited for 1
+// (prefill_kernel.h, wait_staging).
 template <class I>
-__device__ inline void copy_late_query(const PrefillMaps& maps, const Work& w, typename I::Shared& sh,
-                                       uint32_t count, int token) {
-  barrier_wait_asleep(shared_address(&sh.late_empty), ~count & 1);
-  copy_query<I, I::kEarlyHalves, I::kHalves>(maps, w, sh.q[0], shared_address(&sh.late_full), token);
+struct ValuesBehindStored {
+  int next = 0;
+  uint32_t phase = 0;
+  __device__ void begin(uint32_t items) { next = 0, phase = items & 1; }
+  __device__ void wait(typename I::Shared& sh) {  // before the buffer of a V is filled
+    if constexpr (I::kStagedInValues)
+      if (next < 2) barrier_wait_asleep(shared_address(&sh.stored[next++]), phase);
+  }
+};
+
+// The tile of keys, of all that are copied for `w`, behind which the next tile of rows is claimed: late,
+// since who claims when a long tile of rows begins has it long before its turn, and multiprocessors then end
+// far apart (0.4 to 3 % of the time, VARIANTS.md), but in time to be found before the last copy.
+__device__ inline int claim_at(const Work& w) {
+  constexpr int kLeft = 5;  // tiles of keys
+  return min(w.top_tile, w.bottom_tile + kLeft);
 }
 
-// Warp 1: work items, each looked for when the copies of the one before begin.
+// Warp 1: work items, each looked for when the copies of the one before come to their end.
 template <class I, bool kPaged>
 __device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh) {
   const int lane = threadIdx.x % 32;
@@ -224,8 +239,10 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
   Ring<I::kStages> k, v;
   int v_head = 0, v_key = 0;  // the tile of V that follows its K
   bool v_due = false, v_whole = false;
+  ValuesBehindStored<I> stored;
   const auto copy_value = [&] {
     if (!v_due) return;
+    stored.wait(sh);
     uint64_t* signal = &sh.v_full[v.stage];
     if constexpr (!I::kTurned)
       if (!v_whole) signal = &sh.v_raw[v.stage];
@@ -242,27 +259,24 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
     const auto query = [&] {
       barrier_wait_asleep(shared_address(&sh.q_empty[items.query()]), items.phase() ^ 1);
       if (!work.valid) return;
-      if (lane == 0) barrier_arrive(shared_address(&sh.taken));
       copy_query<I>(maps, work, sh.q[items.query()], full, work.first_row + work.row);
     };
-    if (I::kLateHalves == 0 || !work.valid) query();
+    if (!I::kStagedInValues || !work.valid) query();
     if (!work.valid) {
       if (lane == 0) barrier_arrive(full);
       break;
     }
-    const int head = work.head / p.group;
+    stored.begin(items.count);
+    const int head = work.head / p.group, claim = claim_at(work);
     for (int n = work.top_tile; n >= work.bottom_tile; --n) {
       const int key = work.first_key + n * I::kKeys;
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
       copy_tile<I, I::kHalves>(&maps.k, sh.k[k.stage], shared_address(&sh.k_full[k.stage]), head, key);
       beside(work, n, k.stage);
       k.next();
-      if (I::kLateHalves > 0 && n == work.top_tile) query();
+      if (I::kStagedInValues && n == work.top_tile) query();  // what is free earlier goes first
+      if (n == claim && lane == 0) barrier_arrive(shared_address(&sh.taken));
       copy_value();
-      if constexpr (I::kLateHalves > 0) {  // all else that is free goes first
-        if (n == max(work.bottom_tile, work.top_tile - 1))
-          copy_late_query<I>(maps, work, sh, items.count, work.first_row + work.row);
-      }
       v_due = true, v_head = head, v_key = key, v_whole = whole<I>(work, n);
       if (I::kTurned) copy_value();
     }
@@ -287,17 +301,13 @@ __device__ inline void copy_key_pages(const PrefillMaps& maps, const PrefillCall
       if (lane == 0) barrier_arrive(full);
       break;
     }
-    if (lane == 0) barrier_arrive(shared_address(&sh.taken));
-    const int token = work.first_row + token_of<true>(p, work.row);
+    const int claim = claim_at(work), token = work.first_row + token_of<true>(p, work.row);
     copy_query<I>(maps, work, sh.q[items.query()], full, token);
     for (int n = work.top_tile; n >= work.bottom_tile; --n, k.next()) {
       pages.next(p, work, n);
       barrier_wait_asleep(shared_address(&sh.k_empty[k.stage]), k.phase ^ 1);
       pages.copy(sh.k[k.stage], shared_address(&sh.k_full[k.stage]));
-      if constexpr (I::kLateHalves > 0) {
-        if (n == max(work.bottom_tile, work.top_tile - 1))
-          copy_late_query<I>(maps, work, sh, items.count, token);
-      }
+      if (n == claim && lane == 0) barrier_arrive(shared_address(&sh.taken));
     }
   }
 }
@@ -309,15 +319,18 @@ __device__ inline void copy_value_pages(const PrefillMaps& maps, const PrefillCa
   const int lane = threadIdx.x % 32;
   PageCopies<I, I::kValueHalves> pages(&maps.v, p.v, p, lane);
   Ring<I::kStages> v;
+  ValuesBehindStored<I> stored;
   for (Items<I> items;; ++items.count) {
     barrier_wait_asleep(shared_address(&sh.q_full[items.query()]), items.phase());
     const Work work = read_work(sh.work[items.slot()], lane);
     if (lane == 0) barrier_arrive(shared_address(&sh.q_empty[items.query()]));
     if (!work.valid) break;
     pages.begin(p, work);
+    stored.begin(items.count);
     for (int n = work.top_tile; n >= work.bottom_tile; --n, v.next()) {
       pages.next(p, work, n);
       uint64_t* const signal = whole<I>(work, n) ? &sh.v_full[v.stage] : &sh.v_raw[v.stage];
+      stored.wait(sh);
       barrier_wait_asleep(shared_address(&sh.v_empty[v.stage]), v.phase ^ 1);
       pages.copy(sh.v[v.stage], shared_address(signal));
     }
