@@ -29,7 +29,7 @@ constexpr const char* kUnusedMemory = "unused memory";  // of the judge's reason
 // Searches anew where what is found comes to the same as a cause that is not known, of the minute that a call
 // of explain has.
 constexpr int kRoundsWithout = 3;
-constexpr double kSecondsOfRounds = 30;
+constexpr double kSecondsOfRounds = 15;
 
 // The kernel called, with what was there before and after.
 StageRun run_whole(const Backend& backend, const assay_kernel& kernel, StepEnd& end) {

@@ -73,8 +73,9 @@ TEST(ExplainRouters, SayWhatIsTrueOfTheCacheToo) {
   EXPECT_THAT(x.causes[0].names,
               ::testing::AllOf(::testing::Contains("beside_rows"), ::testing::Contains("context_overwritten"),
                                ::testing::Not(::testing::Contains("row_missing"))));
-  EXPECT_THAT(explanation_text(x, 5, false),
-              ::testing::HasSubstr("which is also called: the cache is changed where no new key goes"));
+  EXPECT_THAT(
+      explanation_text(x, 5, false),
+      ::testing::HasSubstr("which is also called: the cache is changed in slots where no new key is to go"));
   EXPECT_FALSE(router_explained("router_slots_page_on", {"beside_rows"}).sure());
 }
 

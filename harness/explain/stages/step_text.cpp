@@ -152,18 +152,21 @@ std::string explanation_text(const StepExplanation& x, size_t top, bool color) {
     return r.meaning.empty() ? step_cause_meaning(r.cause) : r.meaning;
   };
   text += fmt::format("so        {}: {}\n", x.place, meaning(x.causes[0]));
-  for (const std::string& name : x.causes[0].names)
-    text += fmt::format("          which is also called: {} ({})\n", step_cause_meaning(name), name);
-  const auto also_called = [&](const StepRanked& r) {
-    const std::vector<std::string>& names = x.causes[0].names;
-    return std::find(names.begin(), names.end(), r.cause) != names.end();
+  // What is true of it by its sentence, and what only predicts the same: the plainest of these.
+  const auto same = [&](const std::string& name) {
+    return std::any_of(x.causes.begin(), x.causes.end(),
+                       [&](const StepRanked& r) { return r.same_as_first && r.cause == name; });
   };
-  size_t same = 0;
+  for (const std::string& name : x.causes[0].names)
+    if (!same(name))
+      text += fmt::format("          which is also called: {} ({})\n", step_cause_meaning(name), name);
+  size_t count = 0;
   for (const StepRanked& r : x.causes)
-    if (r.same_as_first && !also_called(r) && ++same <= kStepSynonyms)
-      text += fmt::format("          which here is the same as: {}\n", meaning(r));
-  if (same > kStepSynonyms)
-    text += fmt::format("          and as {} more of the list above\n", same - kStepSynonyms);
+    if (r.same_as_first && ++count <= kStepSynonyms)
+      text += fmt::format("          which {} the same as: {} ({})\n",
+                          x.beside ? "on all lines asked is" : "here is", meaning(r), r.cause);
+  if (count > kStepSynonyms)
+    text += fmt::format("          and as {} more of the list above\n", count - kStepSynonyms);
   for (size_t i = 1; i < x.causes.size(); ++i)
     if (stands_beside(x, i)) text += fmt::format("or        {}\n", meaning(x.causes[i]));
   return text;
