@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/common/group.hpp"
 #include "kernels/common/operands.hpp"
 #include "kernels/common/testing/fake_step.hpp"
 
@@ -136,6 +137,37 @@ TEST(StageLanes, ShareNothingThatOneOfThemWrites) {
         for (const StageCall& call : calls.calls()) beside += call.lane > 0 ? 1 : 0;
       });
   EXPECT_GT(beside, 100);
+}
+
+// A group of two whose exchanges are never called; wide ones take anything.
+void join_fake(bool wide) {
+  static assay_group group{};
+  static const WideExchanges exchanges = {[](const HeadRows&) { return true; },
+                                          [](const RankParts&) { return true; }};
+  group.struct_size = sizeof group, group.ranks = 2;
+  group.all_gather = [](const assay_group*, const void*, void*, int64_t, void*, char*, size_t) {
+    return int{ASSAY_FAILED};
+  };
+  group.reduce_scatter = [](const assay_group*, const float*, float*, int64_t, void*, char*, size_t) {
+    return int{ASSAY_FAILED};
+  };
+  ASSERT_EQ(join_group(&group, nullptr, 0, wide ? &exchanges : nullptr), ASSAY_OK);
+}
+
+TEST(StageLanes, ShareNothingWhereExchangesAreWide) {
+  const auto stages = [] {
+    std::string all;
+    Step(kIxformerDcp, 100).with_calls([&](Calls& calls) {
+      EXPECT_EQ(what_is_shared(calls), "");
+      for (const StageCall& call : calls.calls())
+        if (call.lane == 0) all += std::string(call.stage) + " ";
+    });
+    return all;
+  };
+  join_fake(true);
+  EXPECT_EQ(stages(), "gather_q context scatter merge ");
+  join_fake(false);
+  EXPECT_EQ(stages(), "q_heads gather_q context gather_lse correct scatter merge ");
 }
 
 // Every wait there is is one that the test above would miss.
