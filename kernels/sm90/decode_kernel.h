@@ -5,11 +5,12 @@
 //
 // The cache is read in tiles of 16 keys of one KV head. The tiles of all (request, KV head) pairs, the
 // segments, are one flat list, cut evenly over all warps of the grid, so that ragged batches fill the
-// machine. A warp streams its range through a ring of its own (cp.async, two or three tiles ahead) and meets
-// no other warp before its end: no producer, no barrier. Products: S^T[16 keys][columns] = K Q^T and
+// machine. A warp streams its range through a ring of its own (cp.async, two or three tiles ahead): no
+// producer; the warps of a block wait for each other now and then, so that they read the heads of a page,
+// which lie side by side, at about the same time. Products: S^T[16 keys][columns] = K Q^T and
 // O^T[128][columns] += V^T P^T by mma.sync, columns = (new token, query head of the KV head), padded to a
 // multiple of 8. What a warp has of a segment that others share goes to a slot in shared memory; the block
-// merges its slots (its only barrier: __syncthreads) and, of a segment that spans blocks, the last block
+// merges its slots (behind __syncthreads) and, of a segment that spans blocks, the last block
 // collects the parts of the others. It polls for the data themselves: memory is zero between launches and a
 // part is written with -0 for 0, so a word that is still zero has not arrived. No atomics, no
 // fences, one fixed order of sums. Blocks wait for blocks of lower index only, which the hardware starts
@@ -35,6 +36,7 @@ template <class I>
 __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__ DecodeCall p) {
   constexpr int kWarps = I::kWarps, kSlots = I::kSlots, kColumns = I::kColumns;
   constexpr bool kHalf = I::kHalf;
+  constexpr int kAbreast = 16;  // tiles after which the warps of a block wait for each other
   unsigned char* const memory = dynamic_memory();
   // Of every slot: row of the first column, head | columns << 16, tiles of the segment, their first flat
   // index.
@@ -117,6 +119,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       wait_copies<I::kStages - 1>();
       __syncwarp();
       products.tile(use.of, (use.of.first_tile() + use.tile) * kDecodeTile, stage);
+      // Warps of a block that read the same pages stay together. Every warp has so many tiles at least.
+      if (n % kAbreast == 0 && n < cut.quotient) __syncthreads();
       __syncwarp();
       ++piece_tiles;
       if (use.tile + 1 == use.tiles || n + 1 == count) {  // this warp's piece of the segment ends
@@ -165,6 +169,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
   auto part_ml = [&](int cta, int column) {
     return reinterpret_cast<float2*>(p.parts_ml) + (cta * kColumns + column);
   };
+  int turn = warp;          // columns of all segments are dealt to the warps: its first one of this segment
   SM90_LOOP while (left) {  // the last segment first: other blocks may wait for our part of it
     const int i = 31 - __clz(left), first = __shfl_sync(~0u, mine.w, i), of = __shfl_sync(~0u, mine.z, i);
     const int request = __shfl_sync(~0u, mine.x, i), both = __shfl_sync(~0u, mine.y, i);
@@ -172,7 +177,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
     left &= ~members;
     const int head = both & 0xFFFF, segment_columns = both >> 16;
     const bool goes_on = first + of > cta_end, began_before = first < cta_begin;
-    SM90_LOOP for (int column = warp; column < segment_columns; column += kWarps) {
+    int column = turn;
+    SM90_LOOP for (; column < segment_columns; column += kWarps) {
       float m = -INFINITY, l = 0;
       float4 x = make_float4(0, 0, 0, 0);
       {  // the slots of this block: lane i knows maximum and sum of slot i
@@ -250,6 +256,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       }
       write_row<kHalf>(p, row, head * p.group + column - token * p.group, x, m, l, v, lane);
     }
+    turn = column - segment_columns;
   }
 
   SM90_LOOP for (int r = blockIdx.x; r < p.requests; r += gridDim.x) {  // requests of which no row sees a key

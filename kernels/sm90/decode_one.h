@@ -43,30 +43,30 @@ struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
   static_assert(!Base::kKeyScales && Base::kSlot <= kRing && kShared <= 232448);
 };
 
-// What `parts` parts of a unit make together, for all lanes; at least one. A lane takes four elements of
-// every fourth part: maxima (in powers of 2) and sums by ml_of(part), elements by of(part).
-template <int kMost, class MaxAndSum, class Elements>
+// What `parts` parts of 4 x kLanes elements make together, for all lanes; at least one. kLanes lanes have a
+// part, each four elements of it, others the next: maxima (in powers of 2) and sums by ml_of(part), elements
+// by of(part).
+template <int kMost, int kLanes, class MaxAndSum, class Elements>
 __device__ inline void join_parts(int parts, int lane, const MaxAndSum& ml_of, const Elements& of, float& m,
                                   float& l, float4& x) {
-  constexpr int kEach = kMost / 4;
-  const int from = lane / 8;
+  constexpr int kGroups = 32 / kLanes, kEach = kMost / kGroups;
+  const int from = lane / kLanes;
   float2 ml[kEach];
   float4 y[kEach];
   SM90_UNROLL for (int j = 0; j < kEach; ++j) {
-    const int part = 4 * j + from < parts ? 4 * j + from : 0;  // past the last the first again, of weight 0
+    const int own = kGroups * j + from, part = own < parts ? own : 0;  // past the last the first, of weight 0
     ml[j] = ml_of(part), y[j] = of(part);
   }
   m = -INFINITY, l = 0, x = make_float4(0, 0, 0, 0);
   SM90_UNROLL for (int j = 0; j < kEach; ++j) m = fmaxf(m, ml[j].x);
-  m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
-  m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+  SM90_UNROLL for (int d = kLanes; d < 32; d *= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, d));
   SM90_UNROLL for (int j = 0; j < kEach; ++j) {
-    const float w = 4 * j + from < parts && m != -INFINITY ? exp2_fast(ml[j].x - m) : 0.f;
+    const float w = kGroups * j + from < parts && m != -INFINITY ? exp2_fast(ml[j].x - m) : 0.f;
     l = fmaf(ml[j].y, w, l);
     x.x = fmaf(y[j].x, w, x.x), x.y = fmaf(y[j].y, w, x.y);
     x.z = fmaf(y[j].z, w, x.z), x.w = fmaf(y[j].w, w, x.w);
   }
-  SM90_UNROLL for (int d = 8; d < 32; d *= 2) {
+  SM90_UNROLL for (int d = kLanes; d < 32; d *= 2) {
     l += __shfl_xor_sync(~0u, l, d);
     x.x += __shfl_xor_sync(~0u, x.x, d), x.y += __shfl_xor_sync(~0u, x.y, d);
     x.z += __shfl_xor_sync(~0u, x.z, d), x.w += __shfl_xor_sync(~0u, x.w, d);
@@ -204,21 +204,25 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   __syncthreads();
   cluster_wait();
   if (slots > 0) {
-    SM90_LOOP for (int unit = warp; unit < 4 * columns; unit += kWarps) {
-      const int column = unit / 4, d = unit % 4 * 32 + lane % 8 * 4;
+    // Half a column each, or a quarter: one for each warp where there are four columns.
+    constexpr int kLanes = 128 / kWarps, kShares = kDecodeDim / 4 / kLanes;
+    SM90_LOOP for (int share = warp; share < kShares * columns; share += kWarps) {
+      const int column = share / kShares, d = (share % kShares * kLanes + lane % kLanes) * 4;
       float m, l;
       float4 x;
-      join_parts<kWarps>(
+      join_parts<kWarps, kLanes>(
           slots, lane, [&](int slot) { return slot_ml[slot * kColumns + column]; },
           [&](int slot) {
             return *reinterpret_cast<const float4*>(reinterpret_cast<const float*>(memory + slot * I::kRing) +
                                                     slot_at(column, d));
           },
           m, l, x);
-      const int from_unit = by_cluster(p, unit) * cluster, owner = unit - from_unit, place = from_unit + rank;
-      if (lane < 8)
-        send(shared_address(memory) + I::kSent + place * I::kPlace + lane * 16, arrived, owner, x);
-      if (lane == 0) send(shared_address(memory) + I::kSentMl + place * 8, arrived, owner, make_float2(m, l));
+      const int unit = 4 * column + d / 32, from_unit = by_cluster(p, unit) * cluster;
+      const int owner = unit - from_unit, place = from_unit + rank;
+      if (lane < kLanes)
+        send(shared_address(memory) + I::kSent + place * I::kPlace + lane % 8 * 16, arrived, owner, x);
+      if (lane < kLanes && lane % 8 == 0)
+        send(shared_address(memory) + I::kSentMl + place * 8, arrived, owner, make_float2(m, l));
     }
   }
 
@@ -230,7 +234,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
     float m = -INFINITY, l = 0;
     float4 x = make_float4(0, 0, 0, 0);
     if (blocks > 0)
-      join_parts<kMostCluster>(
+      join_parts<kMostCluster, 8>(
           blocks, lane,
           [&](int block) {
             return *reinterpret_cast<const float2*>(memory + I::kSentMl + (places + block) * 8);
