@@ -102,13 +102,14 @@ int arithmetic(const assay_kernel*, const assay_problem* p, assay_arithmetic* ou
   const ListedTiles list = listed_tiles(*p, kMlaKeys, shape.rows);
   const int64_t even = list.all / shape.workers, share = std::max<int64_t>(1, even);
   const int64_t whole = (list.items + shape.workers - 1) / shape.workers * list.most;
-  const bool in_wholes = list.least == list.most && whole <= even + even / 32 + 4;
+  const bool in_wholes = list.least == list.most && whole <= even + even / 32 + 4,
+             one_each = !in_wholes && list.all <= shape.workers;
   // Two warpgroups take the tiles of few rows in turn.
   m.share_turns = shape.rows == kMlaFewRows ? 2 : 1;
   m.splits = static_cast<int32_t>((std::min(list.most, (list.most + share - 1) / share) + 1) * m.share_turns);
   m.item_rows = shape.rows, m.shares = shape.workers;
-  m.share_tiles = in_wholes ? static_cast<int32_t>(whole) : 0;
-  m.order_declared = in_wholes || cuts_evenly(list.all, shape.workers);
+  m.share_tiles = in_wholes ? static_cast<int32_t>(whole) : one_each ? 1 : 0;
+  m.order_declared = in_wholes || one_each || cuts_evenly(list.all, shape.workers);
   // What is left of a weight is scaled where the warpgroups' sums are joined (in mla_held.h one has all of
   // them) and once per batch of the merge.
   constexpr int32_t kMerged = 32 * kMlaMergeBatch;

@@ -10,8 +10,9 @@
 // elements (pages of a multiple of 64) or row by row, one plans (mla_schedule.h).
 //
 // Products of two warpgroups that are dispatched together share the tensor cores, and S, which everyone waits
-// for, comes late: so those of a tile with V wait until S of the next one has been dispatched, and run beside
-// its softmax.
+// for, comes late: so those of a tile with V wait until S of the next one has been dispatched but for its
+// last quarter (whose keys have a place only when this tile's first quarter is free), and run beside its
+// softmax.
 //
 // Shared memory: 11 quarters of V (2 columns each, 16 KiB) and 3 columns beyond V (8 KiB) in two rings, and 3
 // columns of Q. The other 6 come to registers through three places of quarters, which the ring passes over at
@@ -19,10 +20,10 @@
 // P of a tile takes the place of its column beyond V, which S alone reads.
 // Barriers: full for each column beyond V and quarter, so that products begin with what has come; empty for
 // each column (read as P by both) and quarter, free as soon as its warpgroup is done with it; for each column
-// one for its P and one for S dispatched; one for Q read; one for maxima and sums at the end of a piece; a
-// queue of pieces. Somebody waits for every phase, and lanes report for themselves what they have read or
-// written of memory that is used again, so that synccheck and racecheck can follow. What each decision cost
-// or brought: VARIANTS.md.
+// one for its P and one for three quarters of S dispatched; one for Q read; one for maxima and sums at the
+// end of a piece; a queue of pieces. Somebody waits for every phase, and lanes report for themselves what
+// they have read or written of memory that is used again, so that synccheck and racecheck can follow. What
+// each decision cost or brought: VARIANTS.md.
 #pragma once
 
 #include <type_traits>
@@ -45,7 +46,10 @@ constexpr int kHeldKept = 6;                // columns of Q in registers
 constexpr int kHeldSlots = 11;              // of quarters
 constexpr int kHeldPassed = kHeldKept / 2;  // quarters that Q comes through
 constexpr int kHeldEnds = 3;                // of columns beyond V
-constexpr int kHeldRowLanes = 32;           // of a warpgroup: every fourth
+// The quarters of a tile in the order in which they come and are multiplied: the first of both halves of V,
+// then the second of both, which is also the order in which the warpgroups of O are done with them.
+__device__ constexpr int held_quarter(int i) { return i % 2 * 2 + i / 2; }
+constexpr int kHeldRowLanes = 32;  // of a warpgroup: every fourth
 
 struct alignas(1024) HeldShared {
   unsigned char v[kHeldSlots][2][kHeldColumn];
@@ -97,7 +101,7 @@ __device__ inline void held_produce(const MlaCall& p, const CUtensorMap& map, He
     rows.each(p, [&](int r, const uint8_t* from, bool there) {
       const uint32_t place = r * 128 + ((lane % 8 ^ r % 8) << 4);
       SM90_UNROLL for (int c = 0; c < kHeldColumns - 1; ++c)
-          copy16_or_zero(to[c / 2] + c % 2 * kHeldColumn + place, from + c * 128, there);
+          copy16_or_zero(to[held_quarter(c / 2)] + c % 2 * kHeldColumn + place, from + c * 128, there);
       copy16_or_zero(shared_address(sh.beyond[end.slot]) + place, from + (kHeldColumns - 1) * 128, there);
     });
     arrive_when_copied(shared_address(&sh.beyond_full[end.slot]));
@@ -136,7 +140,7 @@ __device__ inline void held_produce(const MlaCall& p, const CUtensorMap& map, He
         end.step(1);
         SM90_LOOP for (int i = 0; i < kHeldQuarters; ++i, at.step(1)) {
           wait_quarter();
-          copy(shared_address(&sh.v_full[at.slot]), shared_address(sh.v[at.slot]), 2 * i,
+          copy(shared_address(&sh.v_full[at.slot]), shared_address(sh.v[at.slot]), 2 * held_quarter(i),
                std::integral_constant<int, 2>());
         }
       } else {
@@ -235,17 +239,19 @@ __device__ inline void held_scores(const MlaCall& p, HeldShared& sh, int blocks)
         barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
         if (copied) fence_async();
         const uint32_t k_at = operand(shared_address(sh.v[at.slot]), 16);
-        SM90_UNROLL for (int c = 2 * i; c < 2 * i + 2; ++c) SM90_UNROLL for (int j = 0; j < 4; ++j) {
-          const uint32_t k = k_at + c % 2 * kStep + (j * 32 >> 4);
+        const int first_column = 2 * held_quarter(i);
+        SM90_UNROLL for (int e = 0; e < 2; ++e) SM90_UNROLL for (int j = 0; j < 4; ++j) {
+          const int c = first_column + e;
+          const uint32_t k = k_at + e * kStep + (j * 32 >> 4);
           if (c < kHeldKept)
             Mma<kHalf, 64>::held(s, &q[16 * c + 4 * j], k);
           else
             Mma<kHalf, 64>::next(s, desc_q + (c - kHeldKept) * kStep + (j * 32 >> 4), k);
         }
         at.step(1);
+        if (lane == 0 && i == kHeldQuarters - 2) barrier_arrive(shared_address(&sh.s_sent[end.slot]));
       }
       mma_commit();
-      if (lane == 0) barrier_arrive(shared_address(&sh.s_sent[end.slot]));
       mma_wait<0>();
       pin(s);
       if (key < w.inner_begin || key + kMlaKeys > w.inner_end) {
@@ -335,11 +341,11 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
         barrier_wait(shared_address(&sh.s_sent[after.slot]), after.parity);
       }
       HeldQuarters at = tile_at;
-      at.step(2 * half);
+      at.step(half);
       const int before = at.slot;
       barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
       const uint32_t lower = operand(shared_address(sh.v[at.slot]), kHeldColumn);
-      at.step(1);
+      at.step(2);
       barrier_wait(shared_address(&sh.v_full[at.slot]), at.phase());
       const uint32_t upper = operand(shared_address(sh.v[at.slot]), kHeldColumn);
       if (held_copied<kBulk>(w, tile * kMlaKeys)) fence_async();
@@ -362,7 +368,9 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
 
     barrier_wait(shared_address(&sh.ends_full[taken & 1]), taken >> 1 & 1);
     const int first = w.row + rank * kHeldRows, all = w.rows * p.heads;  // rows of the request
-    SM90_UNROLL for (int r = 0; r < 2; ++r) {
+    // Rows one after the other by the same code, which is fetched once: the next one's O moves into its
+    // place.
+    SM90_LOOP for (int r = 0; r < 2; ++r) {
       float2 both{};
       if (lane % 4 == 0) both = sh.ends[taken & 1][row + 8 * r];
       const float m = __shfl_sync(~0u, both.x, lane & ~3) * p.scale_log2,
@@ -378,7 +386,7 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
         if (writes) p.parts_ml[place] = make_float2(m, l);
         float* const to = p.parts + place * kMlaValueDim + column;
         SM90_UNROLL for (int j = 0; j < 32; j += 2) {
-          const float *const x = &o[j / 16][4 * (j % 16) + 2 * r], *const y = x + 4;
+          const float *const x = &o[j / 16][4 * (j % 16)], *const y = x + 4;
           const float a = __shfl_xor_sync(~0u, odd ? x[0] : y[0], 1),
                       b = __shfl_xor_sync(~0u, odd ? x[1] : y[1], 1);
           if (there)
@@ -390,13 +398,15 @@ __device__ inline void held_values(const MlaCall& p, HeldShared& sh, int half, i
         if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = ended.lse;
         uint16_t* const to = p.o + (w.first_row + token) * p.o_row + head * p.o_head + column;
         SM90_UNROLL for (int j = 0; j < 32; j += 2) {
-          const float* const x = &o[j / 16][4 * (j % 16) + 2 * r];
+          const float* const x = &o[j / 16][4 * (j % 16)];
           const uint32_t mine = pack<kHalf>(x[0] * ended.factor, x[1] * ended.factor),
                          next = pack<kHalf>(x[4] * ended.factor, x[5] * ended.factor),
                          got = __shfl_xor_sync(~0u, odd ? mine : next, 1);
           if (there) *reinterpret_cast<uint2*>(to + 8 * j) = make_uint2(odd ? got : mine, odd ? next : got);
         }
       }
+      SM90_UNROLL for (int j = 0; j < 64; ++j) if (j % 4 < 2) SM90_UNROLL for (int h = 0; h < 2; ++h)
+          o[h][j] = o[h][j + 2];
     }
     sh.queue.release(taken);
   }

@@ -10,134 +10,124 @@
 namespace assay_sm90 {
 namespace {
 
-constexpr int kSpreadWarps = 8, kRowWarps = 16;
+constexpr int kWarps = 8;                      // of a block
+constexpr int kTaken = 256;                    // columns of a row that a warp takes: two times four a lane
+constexpr int kUnits = kMlaValueDim / kTaken;  // of a row
+constexpr int kAtATime = 4;                    // parts that are on their way at a time
 
-// One item: the workers that have a piece of it, and where.
-struct MergeItem {
-  const MlaCall& p;
-  MlaShares shares;
-  int first, last, item_rows;
-  bool second;  // the part of `first` is its second
-  __device__ MergeItem(const MlaCall& call, const MlaMergePlan& plan, int rows, int workers)
-      : p(call),
-        shares(plan.total, plan.whole < 0 ? -1 - plan.whole : plan.whole, workers, call.worker_magic),
-        first(plan.first),
-        last(plan.last),
-        item_rows(rows),
-        second(plan.whole < 0) {}
-  __device__ bool has(int w) const { return w <= last && shares.begin(w) < shares.begin(w + 1); }
-  __device__ int part(int w) const { return (2 * w + (second && w == first)) * item_rows; }
-
-  // Maximum and sum of a row: a lane for a worker.
-  __device__ float2 ends(int row) const {
-    const int lane = threadIdx.x % 32;
-    constexpr int kBatch = kMlaMergeBatch;  // loads on their way before the first is used: no branch between
-    float m = -INFINITY, l = 0;
-    SM90_LOOP for (int from = first; from <= last; from += 32 * kBatch) {
-      float2 ml[kBatch];
-      SM90_UNROLL for (int i = 0; i < kBatch; ++i) {
-        const int w = from + 32 * i + lane;
-        const bool there = has(w);
-        ml[i] = p.parts_ml[part(there ? w : last) + row];
-        if (!there) ml[i] = make_float2(-INFINITY, 0);
-      }
-      float now = m;
-      SM90_UNROLL for (int i = 0; i < kBatch; ++i) now = fmaxf(now, ml[i].x);
-      SM90_UNROLL for (int i = 1; i < 32; i *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, i));
-      const float base = now == -INFINITY ? 0.f : now;
-      l *= exp2_fast(m - base), m = now;
-      SM90_UNROLL for (int i = 0; i < kBatch; ++i) l += ml[i].y * exp2_fast(ml[i].x - base);
-    }
-    return make_float2(m, l);
-  }
-  // The parts of every kStep-th worker from `from` on: four columns of a row.
-  template <int kBatch>
-  __device__ float4 sum(int from, int step, int row, int column, float m) const {
-    const float base = m == -INFINITY ? 0.f : m;
-    float4 x = make_float4(0, 0, 0, 0);
-    SM90_LOOP for (; from <= last; from += kBatch * step) {
-      float4 y[kBatch];
-      float weight[kBatch];
-      SM90_UNROLL for (int i = 0; i < kBatch; ++i) {
-        const int w = from + i * step;
-        const bool there = has(w);
-        const int at = part(there ? w : last) + row;
-        y[i] = *reinterpret_cast<const float4*>(p.parts + int64_t{at} * kMlaValueDim + column);
-        weight[i] = there ? p.parts_ml[at].x : -INFINITY;
-      }
-      SM90_UNROLL for (int i = 0; i < kBatch; ++i) {
-        const float f = exp2_fast(weight[i] - base);
-        x.x = fmaf(y[i].x, f, x.x), x.y = fmaf(y[i].y, f, x.y);
-        x.z = fmaf(y[i].z, f, x.z), x.w = fmaf(y[i].w, f, x.w);
-      }
-    }
-    return x;
-  }
+// What workers `from` to `end` - 1 have of a row: four columns from `column` on and four that lie 128
+// further, and the sum of their weights; `m` is the maximum over all parts of the row (-inf: none asked for).
+// All loads are under way before the first is waited for.
+struct MergedColumns {
+  float4 x[2];
+  float m, sum;
 };
+__device__ inline MergedColumns merge_columns(const MlaCall& p, const MlaMergePlan& plan, int item_rows,
+                                              int row, int column, int from, int end) {
+  const int lane = threadIdx.x % 32;
+  const auto part = [&](int w) { return (2 * w + (w == plan.first ? plan.second : 0)) * item_rows + row; };
+  MergedColumns c{{}, -INFINITY, 0};
+  float weight = 0;  // of this lane's worker among 32
+  SM90_LOOP for (int i = 0; from + i < end; i += kAtATime) {
+    float4 y[kAtATime][2];
+    SM90_UNROLL for (int k = 0; k < kAtATime; ++k) {
+      const float* const at = p.parts + int64_t{part(min(from + i + k, end - 1))} * kMlaValueDim + column;
+      y[k][0] = *reinterpret_cast<const float4*>(at), y[k][1] = *reinterpret_cast<const float4*>(at + 128);
+    }
+    if (i % 32 == 0) {
+      const int w = from + i + lane;
+      float2 own = p.parts_ml[part(min(w, end - 1))];
+      if (w >= end) own = make_float2(-INFINITY, 0);
+      if (i == 0) {
+        SM90_LOOP for (int first = plan.first; first <= plan.last; first += 32 * kMlaMergeBatch) {
+          SM90_UNROLL for (int k = 0; k < kMlaMergeBatch; ++k) {
+            c.m = fmaxf(c.m, p.parts_ml[part(min(first + 32 * k + lane, plan.last))].x);
+          }
+        }
+        SM90_LOOP for (int k = 1; k < 32; k *= 2) c.m = fmaxf(c.m, __shfl_xor_sync(~0u, c.m, k));
+      }
+      weight = exp2_fast(own.x - (c.m == -INFINITY ? 0.f : c.m));
+      c.sum = fmaf(own.y, weight, c.sum);
+    }
+    SM90_UNROLL for (int k = 0; k < kAtATime; ++k) {
+      const float f = __shfl_sync(~0u, weight, (i + k) % 32);
+      SM90_UNROLL for (int j = 0; j < 2; ++j) {
+        c.x[j].x = fmaf(y[k][j].x, f, c.x[j].x), c.x[j].y = fmaf(y[k][j].y, f, c.x[j].y);
+        c.x[j].z = fmaf(y[k][j].z, f, c.x[j].z), c.x[j].w = fmaf(y[k][j].w, f, c.x[j].w);
+      }
+    }
+  }
+  SM90_LOOP for (int k = 1; k < 32; k *= 2) c.sum += __shfl_xor_sync(~0u, c.sum, k);
+  return c;
+}
 
-// Block x: an item; block y: 128 of its columns. Few items: block z is a row, and the warps share the parts.
-// Else every warp of the blocks z takes rows in turn.
-template <bool kHalf, bool kSpread, int kWarps>
-__global__ void __launch_bounds__(32 * kWarps)
-    mla_merge(const __grid_constant__ MlaCall p, int item_rows, int workers) {
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-  const int request = blockIdx.x / p.items, number = blockIdx.x % p.items,
-            column = 128 * blockIdx.y + 4 * lane;
+// Block x: an item; blocks y share its rows. A warp takes half of a row, or (kSpread: few rows, many parts) a
+// share of the parts of one that the whole block takes. What runs once waits for its instructions, so there
+// are few of them.
+template <bool kHalf, bool kSpread>
+__global__ void __launch_bounds__(32 * kWarps) mla_merge(const __grid_constant__ MlaCall p, int item_rows) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int request = blockIdx.x / p.items, number = blockIdx.x - request * p.items;
   const int first_row = __ldg(p.cu_q + request * p.cu_q_stride),
             all_rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - first_row;
   wait_previous();
   const MlaMergePlan plan = p.plans[blockIdx.x];
   if (plan.first == plan.last) return;  // written already
-  const int rows = min(item_rows, all_rows * p.heads - number * item_rows);
-  const MergeItem parts(p, plan, item_rows, workers);
-  const int step = kSpread ? item_rows : kWarps * gridDim.z;
-  SM90_LOOP for (int row = kSpread ? blockIdx.z : kWarps * blockIdx.z + warp; row < rows; row += step) {
-    const float2 partial = parts.ends(row);
-    float l = partial.y;
-    SM90_UNROLL for (int i = 1; i < 32; i *= 2) l += __shfl_xor_sync(~0u, l, i);
-    float4 x;
+  const int units = kUnits * min(item_rows, all_rows * p.heads - number * item_rows);
+  constexpr int kEach = kSpread ? 1 : kWarps;  // units of a block at a time
+  SM90_LOOP for (int unit = kEach * blockIdx.y + (kSpread ? 0 : warp); unit < units;
+                 unit += kEach * gridDim.y) {
+    const int row = unit / kUnits, column = unit % kUnits * kTaken + 4 * lane;
+    int from = plan.first, end = plan.last + 1;
     if constexpr (kSpread) {
-      GPU_SHARED(float4, sums, [kWarps][32]);
-      sums[warp][lane] = parts.sum<9>(plan.first + warp, kWarps, row, column, partial.x);
+      const int each = (end - from + kWarps - 1) / kWarps;
+      from += warp * each, end = min(end, from + each);
+    }
+    MergedColumns c = merge_columns(p, plan, item_rows, row, column, from, end);
+    if constexpr (kSpread) {
+      GPU_SHARED(float4, sums, [kWarps][2][32]);
+      GPU_SHARED(float, weights, [kWarps]);
+      sums[warp][0][lane] = c.x[0], sums[warp][1][lane] = c.x[1];
+      if (lane == 0) weights[warp] = c.sum;
       __syncthreads();
-      if (warp > 0) return;
-      x = sums[0][lane];
-      SM90_UNROLL for (int i = 1; i < kWarps; ++i) {
-        const float4 y = sums[i][lane];
-        x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+      if (warp == 0) {
+        SM90_LOOP for (int i = 1; i < kWarps; ++i) {
+          SM90_UNROLL for (int j = 0; j < 2; ++j) {
+            const float4 y = sums[i][j][lane];
+            c.x[j].x += y.x, c.x[j].y += y.y, c.x[j].z += y.z, c.x[j].w += y.w;
+          }
+          c.sum += weights[i];
+        }
       }
-    } else {
-      x = parts.sum<3>(plan.first, 1, row, column, partial.x);
+      __syncthreads();
+      if (warp > 0) continue;
     }
     const int at = number * item_rows + row, token = at / p.heads, head = at - token * p.heads;
-    const MlaRowEnd end = mla_row_end(p, head, partial.x, l);
+    const MlaRowEnd ended = mla_row_end(p, head, c.m, c.sum);
     uint16_t* const to = p.o + (first_row + token) * p.o_row + head * p.o_head + column;
-    *reinterpret_cast<uint2*>(to) = make_uint2(pack<kHalf>(x.x * end.factor, x.y * end.factor),
-                                               pack<kHalf>(x.z * end.factor, x.w * end.factor));
-    if (lane == 0 && blockIdx.y == 0) p.lse[(first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
+    SM90_UNROLL for (int j = 0; j < 2; ++j) * reinterpret_cast<uint2*>(to + 128 * j) =
+        make_uint2(pack<kHalf>(c.x[j].x * ended.factor, c.x[j].y * ended.factor),
+                   pack<kHalf>(c.x[j].z * ended.factor, c.x[j].w * ended.factor));
+    if (lane == 0 && column == 0) p.lse[(first_row + token) * p.lse_row + head * p.lse_head] = ended.lse;
   }
 }
 
 template <bool kHalf>
 cudaError_t launch_merge(const MlaCall& p, const MlaShape& shape, cudaStream_t stream) {
   const auto items = static_cast<unsigned>(p.requests * p.items), rows = static_cast<unsigned>(shape.rows);
-  constexpr unsigned kFew = 1024;  // rows
-  const bool spread = items * rows <= kFew;
+  constexpr unsigned kFew = 512, kWave = 1024;  // rows; blocks that run at a time
+  const bool spread = items * rows <= kFew && static_cast<unsigned>(shape.workers) > 2 * kAtATime * items;
+  const unsigned blocks = kUnits * rows / (spread ? 1 : kWarps);  // that have a unit
   cudaLaunchConfig_t config{};
   config.stream = stream;
-  config.blockDim = dim3(spread ? 32 * kSpreadWarps : 32 * kRowWarps);
-  // A wave of blocks at least: a row takes a warp 3 us, most of it waiting.
-  constexpr unsigned kColumns = kMlaValueDim / 128, kWave = 512;
-  const unsigned shares =
-      std::min(std::max(kWave / (items * kColumns), 1u), (rows + kRowWarps - 1) / kRowWarps);
-  config.gridDim = dim3(items, kColumns, spread ? rows : shares);
+  config.blockDim = dim3(32 * kWarps);
+  config.gridDim = dim3(items, std::min(std::max(kWave / items, 1u), blocks));
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &early, config.numAttrs = 1;
-  return spread
-             ? cudaLaunchKernelEx(&config, mla_merge<kHalf, true, kSpreadWarps>, p, shape.rows, shape.workers)
-             : cudaLaunchKernelEx(&config, mla_merge<kHalf, false, kRowWarps>, p, shape.rows, shape.workers);
+  return spread ? cudaLaunchKernelEx(&config, mla_merge<kHalf, true>, p, shape.rows)
+                : cudaLaunchKernelEx(&config, mla_merge<kHalf, false>, p, shape.rows);
 }
 
 }  // namespace

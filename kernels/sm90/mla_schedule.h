@@ -20,18 +20,20 @@ namespace {
 using namespace sm90;
 
 struct MlaItem {
-  int first_row, rows, keys;  // of the request: cu_q, new tokens, keys
-  int begin, end;             // keys that any row of the item sees
+  int first_row, rows, keys;   // of the request: cu_q, new tokens, keys
+  int begin, end;              // keys that any row of the item sees
+  int inner_begin, inner_end;  // keys that every one sees
   MlaItem() = default;
   __device__ MlaItem(const MlaCall& p, int request, int first, int item_rows) {
     first_row = __ldg(p.cu_q + request * p.cu_q_stride);
     rows = __ldg(p.cu_q + (request + 1) * p.cu_q_stride) - first_row;
     keys = __ldg(p.kv_len + request * p.kv_len_stride);
-    begin = end = 0;
+    begin = end = inner_begin = inner_end = 0;
     if (first >= rows * p.heads) return;
     // Both ends grow with the row.
-    begin = visible(p, rows, keys, first / p.heads).begin;
-    end = visible(p, rows, keys, (min(first + item_rows, rows * p.heads) - 1) / p.heads).end;
+    const Interval least = visible(p, rows, keys, first / p.heads),
+                   most = visible(p, rows, keys, (min(first + item_rows, rows * p.heads) - 1) / p.heads);
+    begin = least.begin, end = most.end, inner_begin = most.begin, inner_end = least.end;
   }
   __device__ int first_tile() const { return begin / kMlaKeys; }
   __device__ int tiles() const { return end > begin ? (end + kMlaKeys - 1) / kMlaKeys - first_tile() : 0; }
@@ -53,13 +55,16 @@ struct MlaTotals {
 // Where the shares of the workers begin in the list.
 struct MlaShares {
   Cut even;
-  int total, whole = 0;  // whole: tiles of a share of whole items; 0: even shares
+  int total, whole = 0;  // whole: tiles of a share of whole items, or 1; 0: even shares
   __device__ MlaShares(int all, int of_whole, int workers, uint32_t magic)
       : even(all, workers, magic), total(all), whole(of_whole) {}
   __device__ MlaShares(const MlaTotals& all, int workers, uint32_t magic)
       : even(all.tiles, workers, magic), total(all.tiles) {
     const int longest = (all.items + workers - 1) / workers * all.most;
-    if (all.least == all.most && longest <= even.quotient + even.quotient / 32 + 4) whole = longest;
+    if (all.least == all.most && longest <= even.quotient + even.quotient / 32 + 4)
+      whole = longest;
+    else if (total <= workers)
+      whole = 1;  // so that no worker between two others has nothing
   }
   __device__ int begin(int i) const {
     return whole == 0 ? even.begin(i) : static_cast<int>(min(int64_t{i} * whole, int64_t{total}));
@@ -74,21 +79,31 @@ struct alignas(16) MlaPiece {
   int inner_begin, inner_end, unused[2];  // keys that every row of the item sees
 };
 
-// The pieces of one worker, one after the other; by a whole warp.
+// The pieces of one worker, one after the other; by a whole warp. Each place in the code where an item is
+// looked at takes 3 KB, which a launch waits for, so there are few.
 struct MlaPieces {
   const MlaCall& p;
   const int item_rows, worker;
-  int request = 0, item = 0, first = 0, tiles = 0, at = 0, end = 0, count = 0, taken = 0;
-  MlaItem of;
+  // Behind the end of the item before the next piece's, which begins at tile `first` of the list.
+  int request = 0, item = -1, first = 0, tiles = 0, at = 0, end = 0, count = 0, taken = 0;
 
   __device__ MlaPieces(const MlaCall& call, int rows, int w, int workers)
       : p(call), item_rows(rows), worker(w) {
     const int lane = threadIdx.x % 32, each = (p.requests + 31) / 32;
     MlaTotals all;
-    for (int i = 0; i < each; ++i) {
-      const int r = lane * each + i;
-      for (int j = 0; r < p.requests && j < p.items; ++j)
-        all.add(MlaItem(p, r, j * item_rows, item_rows).tiles());
+    const int stop = min((lane + 1) * each, p.requests);
+    if (p.items == 1 && p.window_left < 0 && p.window_right < 0 && p.chunk == 0) {
+      // The last row sees all keys. A launch waits for this, and an iteration of what follows takes 0.5 us.
+      SM90_LOOP for (int r = lane * each; r < stop; ++r) {
+        const int keys = __ldg(p.kv_len + r * p.kv_len_stride);
+        const bool rows = __ldg(p.cu_q + (r + 1) * p.cu_q_stride) > __ldg(p.cu_q + r * p.cu_q_stride);
+        all.add(rows ? (keys + kMlaKeys - 1) / kMlaKeys : 0);
+      }
+    } else {
+      SM90_LOOP for (int r = lane * each, i = 0; r < stop;) {
+        all.add(MlaItem(p, r, i * item_rows, item_rows).tiles());
+        if (++i >= p.items) i = 0, ++r;
+      }
     }
     const int sum = all.tiles;
     int scan = sum;
@@ -103,25 +118,21 @@ struct MlaPieces {
     const int owner = __ffs(__ballot_sync(~0u, scan > at)) - 1;
     first = __shfl_sync(~0u, scan - sum, owner);
     request = owner * each;
-    of = MlaItem(p, request, 0, item_rows);
-    for (tiles = of.tiles(); at >= first + tiles;) next();
-  }
-  __device__ void next() {
-    first += tiles;
-    if (++item == p.items) item = 0, ++request;
-    of = MlaItem(p, request, item * item_rows, item_rows), tiles = of.tiles();
   }
   __device__ MlaPiece take() {
     MlaPiece w{};
     if (at == end) return w;
-    while (at >= first + tiles) next();
+    MlaItem of;
+    do {
+      first += tiles;
+      if (++item == p.items) item = 0, ++request;
+      of = MlaItem(p, request, item * item_rows, item_rows), tiles = of.tiles();
+    } while (at >= first + tiles);
     const int stop = min(end, first + tiles);
     w.request = request, w.row = item * item_rows, w.first_row = of.first_row, w.rows = of.rows;
     w.keys = of.keys, w.begin = of.begin, w.end = of.end, w.valid = 1;
     w.tile = of.first_tile() + at - first, w.stop = of.first_tile() + stop - first;
-    const int last = min(w.row + item_rows, w.rows * p.heads) - 1;
-    w.inner_begin = visible(p, w.rows, w.keys, last / p.heads).begin;
-    w.inner_end = visible(p, w.rows, w.keys, w.row / p.heads).end;
+    w.inner_begin = of.inner_begin, w.inner_end = of.inner_end;
     w.number = taken, taken += stop - at;
     w.part = stop - at == tiles ? -1 : 2 * worker + (count > 0);
     at = stop, ++count;
@@ -148,12 +159,6 @@ __device__ inline void mla_plan_merges(const MlaCall& p, int item_rows, int work
   all.join_lanes();
   before = __reduce_add_sync(~0u, before);
   const MlaShares shares(all, workers, p.worker_magic);
-  const auto owner = [&](int tile) {
-    int w = static_cast<int>(int64_t{tile} * workers / all.tiles);
-    while (shares.begin(w) > tile) --w;
-    while (shares.begin(w + 1) <= tile) ++w;
-    return w;
-  };
   SM90_LOOP for (int base = from; base < end; base += 32) {
     const int i = base + lane, tiles = i < end ? tiles_of(i) : 0;
     int scan = tiles;
@@ -163,10 +168,16 @@ __device__ inline void mla_plan_merges(const MlaCall& p, int item_rows, int work
     }
     const int own = before + scan - tiles;
     if (i < end) {
-      MlaMergePlan plan{0, -1, all.tiles, shares.whole};
+      MlaMergePlan plan{0, -1, 0, 0};
       if (tiles > 0) {
-        plan.first = owner(own), plan.last = owner(own + tiles - 1);
-        if (shares.begin(plan.first) < own) plan.whole = -1 - shares.whole;
+        SM90_LOOP for (int k = 0; k < 2; ++k) {
+          const int tile = k == 0 ? own : own + tiles - 1;
+          int w = static_cast<int>(int64_t{tile} * workers / all.tiles);
+          while (shares.begin(w) > tile) --w;
+          while (shares.begin(w + 1) <= tile) ++w;
+          (k == 0 ? plan.first : plan.last) = w;
+        }
+        plan.second = shares.begin(plan.first) < own;
       }
       p.plans[i] = plan;
     }

@@ -33,7 +33,8 @@ struct alignas(1024) TurnedShared {
       unsigned char q[9][kTurnedRows * 128];
       unsigned char p[2][kTurnedRows * 128];
     };
-    float4 handed[16][128];  // O of warpgroup 1, once nobody reads Q and P any more
+    float4 handed[16][128];                    // O of warpgroup 1, once nobody reads Q and P any more
+    unsigned char written[kTurnedRows][1024];  // then O as it is written
   };
   float most[2][4][kTurnedRows];
   float2 ends[2][4][kTurnedRows];  // maximum and sum
@@ -307,25 +308,25 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     barrier_wait(shared_address(&sh.ended), taken & 1);
     float v_scale = 1;
     if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
-    float own[4], other[4], factor[4];  // what O of the warpgroups is multiplied by; the end
-    SM90_UNROLL for (int e = 0; e < 4; ++e) {
-      const int row = e / 2 * 8 + 2 * c + e % 2;
-      const float a = sh.ends[0][0][row].x, b = sh.ends[1][0][row].x, m = fmaxf(a, b);
-      float l[2] = {0, 0};
-      SM90_UNROLL for (int i = 0; i < 4; ++i) l[0] += sh.ends[0][i][row].y, l[1] += sh.ends[1][i][row].y;
-      own[e] = a == -INFINITY ? 0.f : exp2_fast(a - m), other[e] = b == -INFINITY ? 0.f : exp2_fast(b - m);
-      const float all_sum = l[0] * own[e] + l[1] * other[e];
-      factor[e] = v_scale;
-      if (group == 1 || row >= all) continue;
-      const int token = token_of(row), head = w.row + row - token * p.heads;
-      const bool writes = warp == 0 && g == 0;
-      if (w.part >= 0) {
-        if (writes) p.parts_ml[w.part * kTurnedRows + row] = make_float2(m, all_sum);
-      } else {
-        const MlaRowEnd end = mla_row_end(p, head, m, all_sum);
-        factor[e] *= end.factor;
-        if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
-      }
+    // What O of the warpgroups is multiplied by; the end. Each lane finds it for one row: the code is fetched
+    // once.
+    const int own_row = min(lane % kTurnedRows, all - 1);
+    const float a = sh.ends[0][0][own_row].x, b = sh.ends[1][0][own_row].x, m = fmaxf(a, b);
+    float l[2] = {0, 0};
+    SM90_UNROLL for (int i = 0; i < 4; ++i) l[0] += sh.ends[0][i][own_row].y,
+        l[1] += sh.ends[1][i][own_row].y;
+    const float mine = a == -INFINITY ? 0.f : exp2_fast(a - m),
+                theirs = b == -INFINITY ? 0.f : exp2_fast(b - m);
+    const float all_sum = l[0] * mine + l[1] * theirs;
+    const bool writes = threadIdx.x < static_cast<unsigned>(all);  // of the first 16 lanes
+    float last = v_scale;
+    if (w.part >= 0) {
+      if (writes) p.parts_ml[w.part * kTurnedRows + own_row] = make_float2(m, all_sum);
+    } else {
+      const int token = token_of(own_row), head = w.row + own_row - token * p.heads;
+      const MlaRowEnd end = mla_row_end(p, head, m, all_sum);
+      last *= end.factor;
+      if (writes) p.lse[(w.first_row + token) * p.lse_row + head * p.lse_head] = end.lse;
     }
     if (group == 1) {
       SM90_UNROLL for (int i = 0; i < 16; ++i) {
@@ -335,6 +336,12 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     }
     named_sync(3, 256);
     if (group == 0) {
+      float own[4], other[4], factor[4];
+      SM90_UNROLL for (int e = 0; e < 4; ++e) {
+        const int row = e / 2 * 8 + 2 * c + e % 2;
+        own[e] = __shfl_sync(~0u, mine, row), other[e] = __shfl_sync(~0u, theirs, row);
+        factor[e] = __shfl_sync(~0u, last, row);
+      }
       SM90_UNROLL for (int i = 0; i < 16; ++i) {
         const float4 y = sh.handed[i][thread];
         const float their[4] = {y.x, y.y, y.z, y.w};
@@ -344,24 +351,51 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
           x[k] = (x[k] * own[e] + their[k] * other[e]) * factor[e];
         }
       }
-      SM90_UNROLL for (int e = 0; e < 4; ++e) {
-        const int row = e / 2 * 8 + 2 * c + e % 2;
-        if (row >= all) continue;
-        // Element of V of a row of a product: see mla_bytes.h.
-        const int element = 16 * warp + (kBytes ? 2 * g : g);
-        constexpr int kStep = kBytes ? 1 : 8;
-        if (w.part >= 0) {
-          float* const to = p.parts + int64_t{w.part * kTurnedRows + row} * kMlaValueDim + element;
+      if (w.part >= 0) {
+        SM90_UNROLL for (int e = 0; e < 4; ++e) {
+          const int row = e / 2 * 8 + 2 * c + e % 2;
+          if (row >= all) continue;
+          // Element of V of a row of a product: see mla_bytes.h.
+          float* const to =
+              p.parts + int64_t{w.part * kTurnedRows + row} * kMlaValueDim + 16 * warp + (kBytes ? 2 * g : g);
+          constexpr int kStep = kBytes ? 1 : 8;
           SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r)
               to[64 * m + kStep * r] = o[m][e / 2 * 4 + 2 * r + e % 2];
-        } else {
-          const int token = token_of(row);
-          uint16_t* const to =
-              p.o + (w.first_row + token) * p.o_row + (w.row + row - token * p.heads) * p.o_head + element;
-          SM90_UNROLL for (int m = 0; m < 8; ++m) SM90_UNROLL for (int r = 0; r < 2; ++r)
-              to[64 * m + kStep * r] =
-                  static_cast<uint16_t>(pack<kHalf>(o[m][e / 2 * 4 + 2 * r + e % 2], 0.f));
         }
+      }
+    }
+    if (w.part < 0) {
+      // By way of shared memory, so that a row is written in 32 bytes a lane. Both warpgroups wait, since
+      // racecheck does not follow one that passes other barriers while the other waits.
+      named_sync(3, 256);  // all have read what was handed over
+      if (group == 0) {
+        const int to_row = lane / 16 * 8 + lane % 8;
+        SM90_UNROLL for (int m = 0; m < 8; ++m) store_matrix_transposed(
+            shared_address(sh.written[to_row]) + ((8 * m + 2 * warp + lane / 8 % 2 ^ lane % 8) << 4),
+            pack<kHalf>(o[m][0], o[m][1]), pack<kHalf>(o[m][2], o[m][3]), pack<kHalf>(o[m][4], o[m][5]),
+            pack<kHalf>(o[m][6], o[m][7]));
+      }
+      named_sync(3, 256);
+      SM90_LOOP for (int i = threadIdx.x; i < kTurnedRows * 32; i += 256) {
+        const int row = i / 32, chunk = 2 * (i % 32);
+        if (row >= all) break;
+        uint4 x = *reinterpret_cast<const uint4*>(sh.written[row] + ((chunk ^ row % 8) << 4)),
+              y = *reinterpret_cast<const uint4*>(sh.written[row] + ((chunk + 1 ^ row % 8) << 4));
+        if constexpr (kBytes) {  // even elements, odd ones: see mla_bytes.h
+          const auto both = [](uint32_t even, uint32_t odd, bool upper) {
+            return __byte_perm(even, odd, upper ? 0x7632 : 0x5410);
+          };
+          const uint4 even = x, odd = y;
+          x = make_uint4(both(even.x, odd.x, false), both(even.x, odd.x, true), both(even.y, odd.y, false),
+                         both(even.y, odd.y, true));
+          y = make_uint4(both(even.z, odd.z, false), both(even.z, odd.z, true), both(even.w, odd.w, false),
+                         both(even.w, odd.w, true));
+        }
+        const int token = token_of(row);
+        uint2* const to = reinterpret_cast<uint2*>(p.o + (w.first_row + token) * p.o_row +
+                                                   (w.row + row - token * p.heads) * p.o_head + 8 * chunk);
+        to[0] = make_uint2(x.x, x.y), to[1] = make_uint2(x.z, x.w);
+        to[2] = make_uint2(y.x, y.y), to[3] = make_uint2(y.z, y.w);
       }
     }
     sh.queue.release(taken);
