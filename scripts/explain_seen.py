@@ -142,6 +142,40 @@ def said(answer):
     return text
 
 
+def entry_of(row, answer, kind):
+    best = answer["causes"][0] if answer["causes"] else None
+    return {"set": row["set"], "fault": row["fault"], "class": kind, "accepted": row["accepted"], "truth": row["truth"],
+            "answer": said(answer),
+            # Of the first cause: what it explains on this line and on the second one, and whether it is right.
+            "here": round(best["explained"], 4) if best else "",
+            "there": round(answer["explained_there"], 4) if answer.get("second_line") else "",
+            "first_is_right": int(bool(best) and holds(row, best)), "seconds": round(answer["seconds"], 2)}
+
+
+class Saved:
+    """Answers as CSV, each written as it comes: what a run that is ended has asked is kept."""
+
+    def __init__(self, path):
+        self.file = open(path, "w", newline="") if path else None
+        self.writer = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.file:
+            self.file.close()
+
+    def add(self, entry):
+        if not self.file:
+            return
+        if not self.writer:
+            self.writer = csv.DictWriter(self.file, entry.keys())
+            self.writer.writeheader()
+        self.writer.writerow(entry)
+        self.file.flush()
+
+
 def main():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("table", type=pathlib.Path)
@@ -153,7 +187,7 @@ def main():
     ask.add_argument("--every", type=int, default=1, help="every n-th fault")
     ask.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after so many seconds")
     ask.add_argument("--without", action="store_true", help="with the right causes taken away: then all should be none")
-    ask.add_argument("--save", type=pathlib.Path, help="answers as CSV")
+    ask.add_argument("--save", type=pathlib.Path, help="answers as CSV, in the order in which they came")
     ask.add_argument("--against", type=pathlib.Path, help="saved answers; prints what changed")
     ask.add_argument("--libraries", type=pathlib.Path, help="folder that keeps the libraries")
     given = ask.parse_args()
@@ -169,40 +203,30 @@ def main():
         folder = given.libraries or pathlib.Path(fresh)
         folder.mkdir(parents=True, exist_ok=True)
         libraries = {}
+        counts = collections.defaultdict(collections.Counter)
+        seconds = collections.Counter()
         for name in sorted({r["library"] for r in rows}):
             kept = folder / f"lib{name}.so"
             libraries[name] = kept if kept.exists() else library(name, given.table.parent, given.build, folder)
         until = time.monotonic() + given.seconds
-        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-            answers = list(pool.map(lambda r: explain(program, r, libraries[r["library"]], given.without, until), rows))
-    rows = [r for r, a in zip(rows, answers) if a is not None]
-    answers = [a for a in answers if a is not None]
-    counts = collections.defaultdict(collections.Counter)
-    seconds = collections.Counter()
-    out = []
-    for row, answer in zip(rows, answers):
-        kind = grade(row, answer)
-        if given.without and kind != "not wrong":
-            kind = "sure" if answer["sure"] else "none"
-        counts[row["set"]][kind] += 1
-        seconds[row["set"]] += answer["seconds"]
-        out.append({"set": row["set"], "fault": row["fault"], "class": kind, "accepted": row["accepted"],
-                    "truth": row["truth"], "answer": said(answer) if answer["causes"] else answer["outcome"],
-                    # Of the first cause: what it explains on this line and on the second one, and whether it is right.
-                    "here": round(answer["causes"][0]["explained"], 4) if answer["causes"] else "",
-                    "there": round(answer["explained_there"], 4) if answer.get("second_line") else "",
-                    "first_is_right": int(bool(answer["causes"]) and holds(row, answer["causes"][0])),
-                    "seconds": round(answer["seconds"], 2)})
-        old = before.get((row["set"], row["fault"]))
-        changed = old and old["class"] != kind
-        if changed or (not before and kind not in ("right", "not wrong")):
-            print(row["set"], row["fault"], f"{old['class']} -> {kind}" if changed else kind, "|", row["truth"], "|",
-                  row["line"], "|", row["accepted"], "|", out[-1]["answer"])
-    if given.save:
-        with open(given.save, "w", newline="") as file:
-            writer = csv.DictWriter(file, out[0].keys())
-            writer.writeheader()
-            writer.writerows(out)
+        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool, Saved(given.save) as saved:
+            asked = {pool.submit(explain, program, r, libraries[r["library"]], given.without, until): r for r in rows}
+            for done in concurrent.futures.as_completed(asked):
+                row, answer = asked[done], done.result()
+                if answer is None:
+                    continue
+                kind = grade(row, answer)
+                if given.without and kind not in ("not wrong", "no answer"):
+                    kind = "sure" if answer["sure"] else "none"
+                counts[row["set"]][kind] += 1
+                seconds[row["set"]] += answer["seconds"]
+                saved.add(entry := entry_of(row, answer, kind))
+                old = before.get((row["set"], row["fault"]))
+                changed = old and old["class"] != kind
+                good = ("none", "not wrong") if given.without else ("right", "not wrong")
+                if changed or (not before and kind not in good):
+                    print(row["set"], row["fault"], f"{old['class']} -> {kind}" if changed else kind, "|", row["truth"], "|",
+                          row["line"], "|", row["accepted"], "|", entry["answer"], flush=True)
     for name in sorted(counts):
         print(f"{name:>5} {sum(counts[name].values()):4} faults, {seconds[name]:5.0f} s:",
               ", ".join(f"{k} {n}" for k, n in counts[name].most_common()))

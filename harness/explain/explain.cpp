@@ -2,6 +2,7 @@
 // The order of the work: pattern, hypotheses, facts.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "harness/explain/explanation.hpp"
 #include "harness/explain/families/fit.hpp"
@@ -15,6 +16,8 @@
 
 namespace assay {
 namespace {
+
+constexpr size_t kLookedAtRight = 12;  // cells of a line that the kernel computes rightly
 
 constexpr Family kFamilies[] = {output_family,    lse_family,    mask_family,    mapping_family, scale_family,
                                 score_family,     merge_family,  softmax_family, rescale_family, part_family,
@@ -126,6 +129,63 @@ void look_beside(const Evidence& e, Call main, const Beside& beside, Ranking& ra
       apart);
 }
 
+// Whether all that is wrong holds zeros or no numbers.
+bool leaves_nothing(const Evidence& e, Call call) {
+  for (const Judged& j : judge_cells(e, call))
+    for (int32_t d = 0; d < e.problem.head_dim_v && j.bad; ++d)
+      if (const double got = e.got(call, j.cell, d); std::isfinite(got) && got != 0) return false;
+  return true;
+}
+
+// Rows that hold what rows without keys do: of these cells, and whether the case has no others.
+struct WithoutKeys {
+  bool wrong = true, all = true;
+};
+WithoutKeys without_keys(const Evidence& e, Call call) {
+  WithoutKeys rows;
+  for (const Judged& j : judge_cells(e, call)) {
+    bool nothing = e.got(call, j.cell, -1) == -std::numeric_limits<double>::infinity();
+    for (int32_t d = 0; d < e.problem.head_dim_v; ++d) nothing = nothing && e.got(call, j.cell, d) == 0;
+    rows.wrong = rows.wrong && (nothing || !j.bad), rows.all = rows.all && nothing && j.bad;
+  }
+  return rows;
+}
+
+// What explains all lines and is not said all the same.
+std::string why_unsaid(const Evidence& e, Call main, const Beside& beside, const Ranking& ranking) {
+  const Ranked& said = ranking.list.front();
+  if (said.fact || !e.call(main).made) return {};
+  const WithoutKeys rows = without_keys(e, main);
+  const bool leaves_zeros =
+      std::find(said.names.begin(), said.names.end(), "output.zeros") != said.names.end();
+  if (rows.wrong && (said.cause == "output.zeros" || (rows.all && leaves_zeros && !said.by_values)))
+    return "that is what rows have that see no key, whatever hides them";
+  if (beside && ranking.second.empty() && said.in_part && said.free > 0)
+    return "in a part of the case and with a number that was fitted to it, and on no other line it shows";
+  return {};
+}
+
+// Whether it would show in each of its forms on a line that the kernel computes rightly.
+bool would_show(const Evidence& right, const Ranked& said, const std::vector<std::string>& without) {
+  Predictors predictors(right);
+  Clues clues = clues_of(right, predictors.nan);
+  choose_samples(right, Call::kFirst, clues);
+  Choice asked;
+  asked.without = without;
+  asked.only = {said.cause};
+  asked.words = {{said.cause, said.text}};
+  clues.only = &asked.only;
+  Hypotheses forms;
+  for (const Family family : kFamilies) family(clues, forms);
+  keep_asked(forms, asked);
+  const auto shows = [&](const Hypothesis& h) {
+    for (size_t i = 0; i < std::min(kLookedAtRight, clues.bad.size()); ++i)
+      if (misfit_at(clues, clues.bad[i], h.rules) > kLegalMisfit) return true;
+    return false;
+  };
+  return !forms.empty() && std::all_of(forms.begin(), forms.end(), shows);
+}
+
 // Zeros, and what leaves zeros only where scores are of an unusual size, predict the same on a line of such
 // values. With values of the usual size one of them is right there.
 void look_at_usual(const Beside& beside, Ranking& ranking) {
@@ -146,6 +206,17 @@ void look_at_usual(const Beside& beside, Ranking& ranking) {
   std::rotate(ranking.list.begin(), at, at + 1);
   for (Ranked& r : ranking.list)
     if (r.same_as_first && r.by_values != by_values) r.told_apart = true, r.same_as_first = false;
+}
+
+// A mechanism that leaves nothing does so with values of the usual size too, unless it depends on them.
+void refute_by_usual(const Evidence& e, Call main, const Beside& beside, Ranking& ranking,
+                     const std::vector<std::string>& without) {
+  const Ranked& said = ranking.list.front();
+  if (said.fact || !said.also.empty() || said.cause.starts_with("output.") || !leaves_nothing(e, main))
+    return;
+  const Evidence* usual = beside(BesideLine::kUsual);
+  if (usual == nullptr || wrong(*usual, Call::kFirst) || !would_show(*usual, said, without)) return;
+  ranking.second = usual->line, ranking.explained_there = 0;
 }
 
 }  // namespace
@@ -257,6 +328,8 @@ Explanation explain(const Evidence& e, const std::vector<std::string>& without, 
     }
   }
   if (beside && sure(x.ranking)) look_at_usual(beside, x.ranking);
+  if (beside && sure(x.ranking)) refute_by_usual(e, main, beside, x.ranking, without);
+  if (sure(x.ranking)) x.ranking.unsaid = why_unsaid(e, main, beside, x.ranking);
   x.explained = x.explained || different || !x.ranking.list.empty();
   x.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return x;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kAssumed = 0.3;       // price of an order that nobody declared
 constexpr double kObserved = 0.02;     // ... and of one that calls showed
-constexpr double kContradicted = 0.8;  // more for parts where calls showed that keys are taken in one go
+constexpr double kContradicted = 0.8;  // more for parts of a kernel that takes its keys in one go
 constexpr size_t kLengths = 12;        // of requests by which two orders are told apart
 constexpr int32_t kRows = 16;          // of a request, by which ways to cut what blocks of rows see are
 constexpr size_t kMost = 20;           // orders of parts that are tried
@@ -136,16 +136,16 @@ void Layout::apply(Rules& rules) const {
   rules.arithmetic.row_sum_from_rounded_p = weights->row_sum_from_rounded_p;
 }
 
-// Calls showed that keys are taken in one go, and nobody declares otherwise.
-static bool seen_in_one_go(const Evidence& e) {
+bool works_in_one_go(const Evidence& e) {
+  if (e.declared.splits > 1 || e.declared.split_keys > 0) return false;
+  if (order_repeated(e.declared)) return true;
   const OrderSeen& o = order_of(e);
-  return o.known && o.layout.tile_keys > 1 && !o.layout.parts() && o.layout.cut.states <= 1 &&
-         e.declared.splits <= 1 && e.declared.split_keys == 0 && !order_repeated(e.declared);
+  return o.known && o.layout.tile_keys > 1 && !o.layout.parts() && o.layout.cut.states <= 1;
 }
 
 std::vector<Layout> layouts_of(const Evidence& e) {
   const assay_arithmetic& a = e.declared;
-  const double assumed = kAssumed + (seen_in_one_go(e) ? kContradicted : 0);
+  const double assumed = kAssumed + (works_in_one_go(e) ? kContradicted : 0);
   const int32_t longest = e.problem.max_kv_len();
   std::vector<Layout> list;
   Different different(e.problem);
@@ -212,7 +212,7 @@ std::vector<Layout> layouts_of(const Evidence& e) {
 std::vector<Layout> further_layouts_of(const Evidence& e) {
   const assay_arithmetic& a = e.declared;
   const Problem& p = e.problem;
-  const double contradicted = seen_in_one_go(e) ? kContradicted : 0;
+  const double contradicted = works_in_one_go(e) ? kContradicted : 0;
   std::vector<Layout> list;
   if (order_repeated(a) || a.split_keys > 0) return list;
   Different different(p);

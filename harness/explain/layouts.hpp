@@ -40,6 +40,8 @@ std::vector<int32_t> tile_sizes_of(const Evidence&);
 std::optional<Layout> observed_layout_of(const Evidence&);
 // Whether a right kernel is taken to merge several parts: declared, or shown by calls.
 bool works_in_parts(const Evidence&);
+// ... or to take all keys of a row with one running state: declared, or shown by calls.
+bool works_in_one_go(const Evidence&);
 // Whether the declaration describes exactly what happens and can be repeated.
 bool order_repeated(const assay_arithmetic&);
 

@@ -44,9 +44,15 @@ std::vector<SomeKeys> some_keys(const Clues& clues) {
       {"in the new tokens", own, 0.2},
       {"in all but the new tokens", [own](const Scene& s, int32_t j) { return !own(s, j); }, 0.2},
   };
-  list.push_back({"in the row's own key", [](const Scene& s, int32_t j) { return j == s.position; }, 0.25});
+  // Drafts stand at their depth in the tree, and their keys one behind the other.
+  const auto of_row = [](const Scene& s) {
+    const bool draft = s.problem.mask == ASSAY_MASK_TREE;
+    return draft ? s.problem.requests[s.cell.request].context_len() + s.cell.row : s.position;
+  };
   list.push_back(
-      {"in all but the row's own key", [](const Scene& s, int32_t j) { return j != s.position; }, 0.25});
+      {"in the row's own key", [of_row](const Scene& s, int32_t j) { return j == of_row(s); }, 0.25});
+  list.push_back(
+      {"in all but the row's own key", [of_row](const Scene& s, int32_t j) { return j != of_row(s); }, 0.25});
   for (int32_t reach : {16, 32, 64, 128, 256})
     if (reach < p.max_kv_len())
       for (bool near : {true, false})
@@ -157,6 +163,8 @@ static std::string_view name_in_one_pass(std::string_view cause, bool of_output)
                     lacks("mask.causal_ignored") || lacks("mask.chunk_wide") || lacks("mask.chunk_ignored");
   if (fewer) return of_output ? "keys.lanes_v_dropped" : "softmax.l_missing_key";
   if (more) return of_output ? "softmax.l_missing_key" : "softmax.l_extra_key";
+  if (lacks("softmax.o_not_rescaled") || lacks("softmax.l_not_rescaled"))
+    return of_output ? "softmax.o_not_rescaled" : "softmax.l_not_rescaled";
   return cause;
 }
 
@@ -169,6 +177,7 @@ bool in_one_pass(const Hypothesis& h, bool of_output, Hypothesis* to) {
     return false;
   *to = h;
   to->cause = name_in_one_pass(h.cause, of_output);
+  for (std::string_view& name : to->also_called) name = name_in_one_pass(name, of_output);
   to->text += of_output ? ", in the weights that meet V alone" : ", in the maximum and the row sum alone";
   to->cost += kOnePass;
   to->rules.passes = of_output ? Passes::kOutput : Passes::kSum;

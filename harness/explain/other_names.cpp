@@ -20,6 +20,9 @@ namespace {
 constexpr size_t kCellsNamed = 24;                                     // wrong ones that are looked at
 constexpr int32_t kRowsNamed = 16;                                     // of a request, about
 constexpr int32_t kLeastRun = 8, kLeastTile = 16, kLargestTile = 128;  // keys, of what loops take at once
+constexpr size_t kCellsToName = 3;                                     // that say whose results they have
+constexpr size_t kMostPredicted = 12;                                  // results of others, of a cell
+constexpr double kNearlyLse = 0.02;    // of the reference, in which roundings of P are not
 constexpr double kEquallyNear = 1e-9;  // relative, of predictions in double precision
 
 bool as_near(double a, double b) {
@@ -169,6 +172,47 @@ std::optional<bool> of_other_head(const std::vector<Cell>& changed, const Of& of
   return head;
 }
 
+// The right results that cells have under a hypothesis, of other heads or rows: of the LSE alone where O
+// stays.
+struct Whose {
+  bool head = false, row = false, same_keys = true;
+};
+std::optional<Whose> of_other_cells(const Clues& clues, const std::vector<Cell>& changed,
+                                    const std::vector<Prediction>& got) {
+  if (changed.size() < kCellsToName) return std::nullopt;
+  const Problem& p = clues.problem();
+  const Evidence& e = clues.evidence;
+  const Rules right = clues.predictor.right();
+  Whose whose;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const Prediction own = clues.predictor.predict(right, changed[i]);
+    const bool lse_stays = as_near(own.lse, got[i].lse), o_stays = as_near(own.o, got[i].o);
+    bool found = false;
+    size_t looked_at = 0;
+    for (size_t n = 0; n < e.bounded.value.rows.size() && !found; ++n)
+      for (int32_t head = 0; head < p.heads_q && !found; ++head) {
+        const Cell cell{e.bounded.value.rows[n].request, e.bounded.value.rows[n].row, head};
+        // Nearly so by the reference: then it is worth a prediction.
+        const size_t slot = n * p.heads_q + head;
+        if (cell == changed[i]) continue;
+        if (!lse_stays && !(std::fabs(e.bounded.value.lse[slot] - got[i].lse) < kNearlyLse)) continue;
+        if (lse_stays && !(std::fabs(e.bounded.value.o[slot * p.head_dim_v] - got[i].o[0]) < kNearlyLse))
+          continue;
+        if (++looked_at > kMostPredicted) return std::nullopt;
+        const Prediction there = clues.predictor.predict(right, cell);
+        found = (lse_stays || as_near(there.lse, got[i].lse)) && (o_stays || as_near(there.o, got[i].o));
+        if (!found) continue;
+        const bool other_row = cell.request != changed[i].request || cell.row != changed[i].row;
+        whose.row = whose.row || other_row, whose.head = whose.head || cell.head != changed[i].head;
+        whose.same_keys =
+            whose.same_keys && !other_row && cell.head / p.group() == changed[i].head / p.group();
+      }
+    if (!found) return std::nullopt;
+  }
+  whose.same_keys = whose.same_keys && !p.sinks && p.alibi == ASSAY_ALIBI_NONE;
+  return whose;
+}
+
 // Keys that hold what another slot of their kind holds in another page of the request. Empty: none does, or
 // some hold something else.
 std::string_view name_of_place(const Clues& clues, const Rules& rules, const std::vector<Cell>& changed) {
@@ -271,11 +315,25 @@ std::vector<std::string_view> other_names(const Clues& clues, const Hypothesis& 
   if (o_stays && works_in_parts(clues.evidence)) name("merge.lse_wrong");
   if (o_stays && (h.cause.starts_with("merge.") || h.cause.starts_with("softmax."))) name("lse.other_value");
   if (of_nothing) name("lse.empty_row");
+  // Whatever leaves nothing of all that is wrong says no more than that.
+  if (std::all_of(got.begin(), got.end(), [](const Prediction& g) {
+        return std::all_of(g.o.begin(), g.o.end(), [](double x) { return x == 0; });
+      }))
+    name("output.zeros");
   const bool numbers =
       std::any_of(got.begin(), got.end(), [](const Prediction& g) { return std::isfinite(g.lse); });
   for (const LeftOut& plain : left_out(clues)) {
     if (h.called(plain.cause) || (plain.of == LeftOut::kLse && !(o_stays && numbers))) continue;
     if ((plain.of != LeftOut::kSinkOfLse || o_stays) && like_all(plain.rules)) name(plain.cause);
+  }
+  if (const std::optional<Whose> whose = of_other_cells(clues, changed, got); whose) {
+    if (o_stays && whose->head) name("lse.other_head");
+    if (o_stays && whose->row) name("lse.other_row");
+    if (!o_stays && whose->head && !whose->row) {
+      name("output.other_head");
+      if (whose->same_keys) name("heads.q_swapped");
+    }
+    if (!o_stays && whose->row && !whose->head) name("rows.written_to_other_row");
   }
   if (h.rules.passes != Passes::kBoth) return names;
   Rules alone = right;

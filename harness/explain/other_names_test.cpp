@@ -139,6 +139,40 @@ const TakenAway kTakenAway[] = {
      [](const Problem&, Rules& r) {
        r.exp_of = [](double x) { return std::exp(x) < 1 / 256.0 ? 0 : std::exp(x); };
      }},
+    // One key of every row that lacks one, chosen row by row, is no rule.
+    {"OwnKeyAtTheBeginOfATile",
+     "paged h=4/2 d=64 batch=1q40s40_1q20s77 seed=5",
+     {"mask.causal_short"},
+     [](const Problem&, Rules& r) {
+       r.sees = [](const Scene& s, int32_t j) { return j <= s.position - (s.position % 16 == 0); };
+     }},
+    // A table of LSEs with its axes exchanged is no table of parts: there is one.
+    {"LseByHeads",
+     "paged h=4/2 d=64 batch=2q3s40_1q4s20 seed=19",
+     {"lse.other_row", "lse.other_head"},
+     [](const Problem& p, Rules& r) {
+       std::vector<int32_t> first = {0};
+       for (const Request& of : p.requests) first.push_back(first.back() + of.q_len);
+       r.lse_of = [first, heads = p.heads_q](const Cell& cell) {
+         const int32_t at = (first[cell.request] + cell.row) * heads + cell.head;
+         const int32_t row = at % first.back();
+         Cell from{0, row, at / first.back()};
+         while (first[from.request + 1] <= row) ++from.request;
+         from.row -= first[from.request];
+         return from;
+       };
+     }},
+    // All parts of another head's result are its result.
+    {"LastHeadOfAGroup",
+     "paged h=6/2 d=64 batch=3q1s80_1q5s40 seed=119",
+     {"heads.q_swapped", "output.other_head"},
+     [](const Problem&, Rules& r) {
+       query_is(r, [](const Scene& s) {
+         Cell c = s.cell;
+         if (c.head % 3 == 2) --c.head;
+         return c;
+       });
+     }},
 };
 INSTANTIATE_TEST_SUITE_P(All, NamesTaken, ::testing::ValuesIn(kTakenAway),
                          [](const auto& of) { return std::string(of.param.name); });
@@ -167,6 +201,10 @@ TEST(OtherNamesOf, ZerosThatFollowFromTheValues) {
   const std::string text = explanation_text(x, make_problem(parse_scenario(line)), 5, false);
   EXPECT_EQ(first_cause(x), "softmax.finite_sentinel") << text;
   EXPECT_TRUE(sure(x.ranking)) << text;
+  // Where it has no name, nothing else that leaves nothing is said: with usual values it would do so, too.
+  const Explanation other =
+      lines.explained({"softmax.finite_sentinel", "softmax.small_dropped", "output.zeros"});
+  EXPECT_FALSE(sure(other.ranking)) << explanation_text(other, make_problem(parse_scenario(line)), 5, false);
   // ... and those that stand there whatever the values are, by the zeros.
   const OfTwoLines zeros(line, [](const Problem&, Rules& r) {
     r.finish = [](const Scene&, std::vector<double>& o, double& lse) {
@@ -174,7 +212,12 @@ TEST(OtherNamesOf, ZerosThatFollowFromTheValues) {
       lse = -std::numeric_limits<double>::infinity();
     };
   });
-  EXPECT_EQ(first_cause(zeros.explained()), "output.zeros");
+  const Explanation of_nothing = zeros.explained();
+  EXPECT_EQ(first_cause(of_nothing), "output.zeros");
+  // What rows have that see no key is not what hides their keys.
+  EXPECT_FALSE(sure(of_nothing.ranking));
+  EXPECT_THAT(explanation_text(of_nothing, make_problem(parse_scenario(line)), 5, false),
+              HasSubstr("that is what rows have that see no key"));
 }
 
 }  // namespace

@@ -35,6 +35,10 @@ std::vector<Plain> plain_rules(const Clues& clues) {
     add("mask.window_ignored",
         {"mask.window_coarse", "mask.window_long", "mask.window_anchor", "mask.first_keys_kept"}, m);
   m = given_mask(p);
+  m.right = -1;
+  if (p.window_right >= 0)
+    add("mask.window_right_ignored", {"mask.window_coarse", "mask.window_long", "mask.window_anchor"}, m);
+  m = given_mask(p);
   m.chunk = 0;
   if (p.chunk > 0)
     add("mask.chunk_ignored",

@@ -44,6 +44,16 @@ TEST(PlainNames, AWindowThatHidesNothingIsNone) {
   EXPECT_TRUE(rounded.sure);
 }
 
+TEST(PlainNames, TheRightSideOfAWindowThatHidesNothingIsNone) {
+  const std::string line = "paged h=4/2 d=32 mask=full window=5/3 batch=1q20s30 seed=3";
+  const Mistakes left_out = [](const Problem&, Rules& rules) {
+    rules.sees = [](const Scene& s, int32_t j) { return j >= s.position - 5; };
+  };
+  EXPECT_EQ(named(line, left_out).cause, "mask.window_right_ignored");
+  const Named other = named(line, left_out, {"mask.window_right_ignored", "mask.window_long"});
+  EXPECT_FALSE(other.sure) << other.cause << ": " << other.how;
+}
+
 TEST(PlainNames, TheFirstKeyOfAWindowIsItsEdge) {
   const std::string line = "paged h=4/2 d=64 window=15 batch=2q1s40_1q6s33_1q1s9 seed=3";
   const Mistakes shorter = [](const Problem&, Rules& rules) {
@@ -64,6 +74,11 @@ TEST(PlainNames, ALogarithmInBase2IsNoFactor) {
   EXPECT_EQ(named(line, base2).cause, "lse.base2");
   const Named other = named(line, base2, {"lse.base2"});
   EXPECT_FALSE(other.sure) << other.cause << ": " << other.how;
+  const Mistakes whole = [](const Problem&, Rules& rules) {
+    rules.lse = [](const Scene&, const LseParts& l) { return l.lse * std::numbers::log2e; };
+  };
+  const Named factor = named(line, whole, {"lse.base2", "merge.base"});
+  EXPECT_FALSE(factor.sure) << factor.cause << ": " << factor.how;
 }
 
 TEST(PlainNames, TheLengthOfTheFirstOfTwo) {
@@ -85,7 +100,8 @@ TEST(PlainNames, StagesThatHoldTheTileBeforeTheLast) {
   const Named half = named(line, [](const Problem&, Rules& rules) {
     rules.edit_terms = [](Scene& s, std::vector<Term>& terms) {
       for (Term& t : terms)
-        if (t.position / 16 == (s.kv_len - 1) / 16 && t.position % 16 >= 8) t.v_row = t.position - 32;
+        if (t.position / 16 == (s.kv_len - 1) / 16 && t.position % 16 >= 8 && t.position >= 32)
+          t.v_row = t.position - 32;
     };
   });
   EXPECT_EQ(half.cause, "keys.lanes_stale");

@@ -68,7 +68,7 @@ std::vector<Ranked> equally_good(const Ranking& ranking) {
 bool sure(const Ranking& ranking) {
   if (ranking.list.empty()) return false;
   const Ranked& first = ranking.list.front();
-  if (!first.fact && ranking.explained_there < kSure) return false;
+  if (!first.fact && ranking.explained_there < (first.cost < kAssumedMuch ? kSure : kSureThere)) return false;
   // Which cells are wrong is all that NaN says, and no rule was found for it.
   if (!first.fact && first.in_wrong_cells && ranking.finite < kFewFinite) return false;
   // Keys, tiles or parts that were chosen, in cells that no rule names: there is always such a part of them.
@@ -76,6 +76,7 @@ bool sure(const Ranking& ranking) {
       (first.in_some_keys || first.text.find(", were it cut") != std::string::npos ||
        first.text.find(", tiles of") != std::string::npos))
     return false;
+  if (!first.fact && (first.against_order || first.by_cell || !ranking.unsaid.empty())) return false;
   if (!first.fact && ranking.bad_cells > 0 && first.free >= ranking.bad_cells) return false;
   // That it holds in a part of the case alone is one thing more that is assumed.
   if (!first.fact && first.in_part && ranking.explained_there < kPartThere) return false;
@@ -103,6 +104,8 @@ static bool shows_by_values(const Rules& r) {
   return r.first_maximum > -std::numeric_limits<double>::infinity() || std::isfinite(r.skip_below) ||
          std::isfinite(r.round_clamp) || r.exp_of || r.edit_scores || r.sink_raw;
 }
+
+static bool in_parts(const Rules& r) { return r.arithmetic.splits > 1 || r.arithmetic.split_keys > 0; }
 
 // Nothing is left that a second cause could explain.
 bool clearly(const Ranking& ranking) { return sure(ranking) && ranking.list.front().misfit <= kLegalMisfit; }
@@ -312,6 +315,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
     std::erase_if(tried, hidden);
   }
 
+  const bool one_go = works_in_one_go(clues.evidence);
   std::map<std::string_view, Offered> best;
   std::map<std::string_view, std::vector<Offered>> forms_of;  // those that explain the samples
   std::vector<std::pair<double, size_t>> reached;             // misfits of all forms
@@ -327,6 +331,8 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
       r.in_wrong_cells = f.in == &in_bad;
       r.in_part = f.in != nullptr;
       r.in_some_keys = h.in_some_keys;
+      r.against_order = one_go && in_parts(h.rules);
+      r.by_cell = h.by_cell;
       r.price = f.price;
       if (f.scope >= 0) {
         r.parts = scopes[f.scope].same;
@@ -394,6 +400,7 @@ Ranking rank(const Clues& clues, Predictor& low, const std::vector<Family>& fami
             false,
             a.free + b.free,
             b.cause};
+        both.against_order = one_go && (in_parts(a.rules) || in_parts(b.rules));
         both.price = both.cost - std::min(a.cost, b.cost);
         both.names = std::move(names_of_two);
         ranking.list.insert(ranking.list.begin(), std::move(both));

@@ -36,12 +36,16 @@ struct Ranked {
   std::vector<PartName> parts = {};  // that this part may be, its own first; empty: it has no name
   // Causes whose sentences say the same of it (other_names.hpp).
   std::vector<std::string_view> names = {};
-  bool by_values = false;  // where it shows depends on how large scores and weights are
+  bool by_values = false;      // where it shows depends on how large scores and weights are
+  bool against_order = false;  // it is one of parts, and the kernel takes its keys in one go
+  bool by_cell = false;        // chosen for every wrong cell: no rule
 };
 
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
 // less than kNearlyAll must also leave no more than legal rounding does: one unit in O and one in the LSE.
 inline constexpr double kSure = 0.8, kNearlyAll = 0.9;
+// ... and of a line beside the one that is asked about, of what assumes much.
+inline constexpr double kSureThere = 0.88;
 inline constexpr double kLegalMisfit = 1.4;  // 2 ln(1 + 1)
 // Causes whose misfits differ by less, in units of legal rounding, are not told apart by a case.
 inline constexpr double kSameMisfit = 0.02;
@@ -60,6 +64,7 @@ struct Ranking {
   // What is said is said of another line too (second_line.hpp); empty: none was looked at, or it shows
   // nothing.
   std::string second;
+  std::string unsaid;  // why nothing is said though the first cause explains the lines; empty: no reason
   double explained_there = 1;  // by the best of what explains most here
 };
 

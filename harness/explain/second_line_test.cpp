@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "harness/explain/testing/mistakes.hpp"
 
 namespace assay {
@@ -36,6 +38,29 @@ TEST(SecondLine, HoldsTheRequestsAndMoreOfTheirKinds) {
   // Where more requests are not legal, or the batch is drawn, only the values differ.
   EXPECT_NE(second_line("paged batch=uniform(n=4,q=1,s=8:90) seed=1"), "");
   EXPECT_NE(second_line("paged h=4/2 d=64 mask=tree batch=2q8s60 seed=3"), "");
+}
+
+// What is said of all requests is no reason to keep their lengths, too.
+TEST(SecondLine, HasOtherLengthsWhereTheRowsAreGiven) {
+  const std::string line =
+      "paged h=4/2 d=32 page=8 mask=tree bits=1000/1100/1010/1011 positions=depth batch=2q4s20 seed=3";
+  for (const std::string& beside : {second_line(line), separating_line(line, 0)}) {
+    ASSERT_NE(beside, "");
+    std::set<int32_t> lengths;
+    for (const Request& r : make_problem(parse_scenario(beside)).requests) lengths.insert(r.kv_len);
+    EXPECT_GT(lengths.size(), 2U) << beside;
+  }
+}
+
+TEST(SecondLine, MostOfItIsToBeExplained) {
+  Ranking ranking;
+  ranking.list.push_back({"keys.shifted", "", 0.02, 1});
+  ranking.explained_there = 0.95;
+  EXPECT_TRUE(sure(ranking));
+  ranking.explained_there = 0.82;  // a line of other lengths by another mistake
+  EXPECT_TRUE(sure(ranking));
+  ranking.list.front().cost = 0.43;
+  EXPECT_FALSE(sure(ranking));
 }
 
 // On requests of equal length, several lengths and limits are one and the same.

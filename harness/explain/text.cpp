@@ -37,13 +37,25 @@ std::string and_also(const Ranked& r) {
 std::string conclusion(const Ranking& ranking) {
   if (ranking.list.empty()) return "so        none of the known causes: none of them explains any of it\n";
   const double here = 100 * std::max(0.0, ranking.list.front().explained);
-  if (!sure(ranking) && ranking.explained_there < kSure)
+  if (!sure(ranking) && ranking.explained_there < kSureThere)
     return fmt::format(
         "so        none of the known causes: {} explains {:.0f} % of this line, but {:.0f} % of a second "
         "one\n"
         "          with other values and lengths, and a cause must explain both\n"
         "          (drawn beside yours: '{}')\n",
         ranking.list.front().cause, here, 100 * ranking.explained_there, ranking.second);
+  if (!sure(ranking) && !ranking.unsaid.empty())
+    return fmt::format("so        none of the known causes: {} explains {:.0f} %, but {}\n",
+                       ranking.list.front().cause, here, ranking.unsaid);
+  if (!sure(ranking) && ranking.list.front().by_cell)
+    return fmt::format(
+        "so        none of the known causes: {} explains {:.0f} %, chosen for every cell by no rule\n",
+        ranking.list.front().cause, here);
+  if (!sure(ranking) && ranking.list.front().against_order)
+    return fmt::format(
+        "so        none of the known causes: {} explains {:.0f} %, but as one of parts, and the kernel takes "
+        "its keys in one go\n",
+        ranking.list.front().cause, here);
   if (!sure(ranking))
     return fmt::format("so        none of the known causes: the best of them explains {:.0f} %\n", here);
   std::string text;

@@ -46,6 +46,28 @@ TEST(ThirdLine, NumbersThatOnlyFitTheLineAreNotSaid) {
     EXPECT_THAT(lines.said(third, window), HasSubstr("so        none of the known causes")) << third;
 }
 
+// A kernel that declares to take its keys in one go merges nothing.
+TEST(ThirdLine, PartsOfAKernelThatHasNoneAreNotSaid) {
+  const ThreeLines lines(
+      "paged h=4/2 d=32 page=8 input=ascending batch=2q1s60 seed=4",
+      [](const Problem&, Rules& rules) { rules.o_kept = [](const MaximumMove&) { return true; }; },
+      [](assay_arithmetic& a) { a.order_declared = 1, a.tile_keys = 16, a.splits = 1; });
+  EXPECT_THAT(lines.said(true), HasSubstr("so        the accumulated output is not rescaled"));
+  EXPECT_THAT(lines.said(true, {"softmax.o_not_rescaled", "softmax.stale_maximum"}),
+              HasSubstr("so        none of the known causes"));
+}
+
+// What is said of output and row sum is another name of what is said of one of them, where it is of that
+// alone.
+TEST(ThirdLine, OfTheRowSumAloneWhatIsSaidOfBoth) {
+  const ThreeLines lines(
+      "paged h=4/2 d=64 batch=2q1s75_1q5s107 seed=20",
+      [](const Problem&, Rules& rules) { rules.l_kept = [](const MaximumMove&) { return true; }; },
+      [](assay_arithmetic& a) { a.order_declared = 1, a.tile_keys = 16, a.splits = 1; });
+  EXPECT_THAT(lines.said(true), HasSubstr("so        the row sum is not rescaled"));
+  EXPECT_THAT(lines.said(true, {"softmax.l_not_rescaled"}), HasSubstr("so        none of the known causes"));
+}
+
 // Tiles of 16 keys in parts of 64, of which nothing is declared.
 TEST(ThirdLine, TilesInPartsThatNobodyDeclaredAreFound) {
   const ThreeLines lines(

@@ -25,8 +25,9 @@ int32_t other_parity(int32_t of, int32_t length) { return of % 2 == length % 2 ?
 int32_t longer_than(int32_t keys) { return other_parity(keys, keys + keys / 2 + 13); }
 int32_t shorter_than(int32_t keys) { return other_parity(keys, keys - keys / 4 - 2); }
 
-// More keys, of another remainder by every power of two, and for several rows another number of them.
-std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
+// More keys, of another remainder by every power of two, and for several rows another number of them, unless
+// the line says what all requests have (bits=).
+std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups, bool same_rows) {
   std::vector<BatchGroup> more;
   for (const BatchGroup& g : groups) {
     if (g.q_len == 0 || g.kv_len == 0 || g.kv_len > kLongest) continue;
@@ -38,7 +39,7 @@ std::vector<BatchGroup> companions(const std::vector<BatchGroup>& groups) {
     longer.count = 1;
     longer.shared = 0;
     longer.kv_len = longer_than(g.kv_len);
-    if (g.q_len > 1) longer.q_len = g.q_len + 3;
+    if (g.q_len > 1 && !same_rows) longer.q_len = g.q_len + 3;
     more.push_back(longer);
     longer.kv_len = std::max(g.q_len, shorter_than(g.kv_len));
     longer.q_len = g.q_len;
@@ -70,9 +71,11 @@ std::string second_line(const std::string& line) {
   s.seed += kOtherSeed;
   s.relations = 0;
   if (s.batch.kind == BatchSpec::Kind::kMix) {
-    Scenario more = s;
-    for (const BatchGroup& g : companions(s.batch.groups)) more.batch.groups.push_back(g);
-    if (std::string text = legal(more); !text.empty()) return text;
+    for (const bool same_rows : {false, true}) {
+      Scenario more = s;
+      for (const BatchGroup& g : companions(s.batch.groups, same_rows)) more.batch.groups.push_back(g);
+      if (std::string text = legal(more); !text.empty()) return text;
+    }
   }
   return legal(s);
 }
@@ -107,7 +110,8 @@ static bool add_many_rows(Scenario& s) {
 
 // Requests of as many keys as are a multiple of one power of two and not of the next: what holds in requests
 // of a multiple of 16 keys is told from what holds where they are one of 4.
-static Scenario with_remainders(Scenario s) {
+static Scenario with_remainders(Scenario s, bool same_rows) {
+  const int32_t own_rows = s.batch.groups.front().q_len;
   int32_t longest = 0;
   for (const BatchGroup& g : s.batch.groups)
     if (g.q_len > 0 && g.kv_len <= kLongest) longest = std::max(longest, g.kv_len);
@@ -115,7 +119,8 @@ static Scenario with_remainders(Scenario s) {
   for (int32_t power = kLargestPower / 2; power > 1 && longest > 0; power /= 2)
     for (const int32_t rows : {1, 2}) {
       BatchGroup g = s.batch.groups.front();
-      g.count = 1, g.shared = 0, g.q_len = rows, g.kv_len = base + power;
+      g.count = 1, g.shared = 0, g.q_len = same_rows ? own_rows : rows;
+      g.kv_len = std::max(g.q_len, base + power);
       s.batch.groups.push_back(g);
     }
   return s;
@@ -148,7 +153,11 @@ std::string separating_line(const std::string& line, int step, bool many_rows) {
     // Whole steps are judged over all their requests, of which so many short ones leave what is wrong too
     // little.
     if (s.batch.kind == BatchSpec::Kind::kMix && op_of(s.op).whole_context)
-      if (Scenario all = with_remainders(s); !legal(all).empty()) s = std::move(all);
+      for (const bool same_rows : {false, true})
+        if (Scenario all = with_remainders(s, same_rows); !legal(all).empty()) {
+          s = std::move(all);
+          break;
+        }
   }
   if (many_rows && (step >= kManyRowsSteps || s.batch.kind != BatchSpec::Kind::kMix || !add_many_rows(s)))
     return {};

@@ -67,6 +67,7 @@ void softcaps(const Clues& clues, Hypotheses& out) {
          x = std::clamp(x, -3.0, 3.0);
          return x * (27 + x * x) / (27 + 9 * x * x);
        }},
+      {"x (27 + x^2) / (27 + 9 x^2)", [](double x) { return x * (27 + x * x) / (27 + 9 * x * x); }},
       {"x (15 + x^2) / (15 + 6 x^2)", [](double x) { return x * (15 + x * x) / (15 + 6 * x * x); }},
       {"x - x^3 / 3", [](double x) { return x - x * x * x / 3; }},
       {"x cut at 1", [](double x) { return std::clamp(x, -1.0, 1.0); }},

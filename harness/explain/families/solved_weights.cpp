@@ -14,6 +14,7 @@ constexpr size_t kTilings = 10;       // ways in tiles that thresholds are looke
 constexpr size_t kWorst = 6;          // cells that tell whether numbers are enough
 constexpr double kNothingLeft = 0.2;  // misfit of such a cell
 constexpr double kNear = 0.97;        // of a threshold that was found, its exact value
+constexpr double kSameBase = 1e-3;    // relative, of a factor that is the change of a base
 
 using Set = Fit::Set;
 
@@ -298,7 +299,10 @@ void sums(Solver& add) {
     };
     const auto found = add.fit().along(lse ? grid_of(0.3, 2, 35) : grid_of_logs(0.2, 5, 31), false, set);
     if (!found) continue;
-    add.put(lse ? "lse.from_scaled" : "softmax.row_sum_scaled",
+    const bool base = std::fabs(*found * std::numbers::ln2 - 1) < kSameBase ||
+                      std::fabs(*found * std::numbers::ln10 - 1) < kSameBase ||
+                      std::fabs(*found - std::numbers::ln2) < kSameBase;
+    add.put(lse ? base ? "lse.base2" : "lse.from_scaled" : "softmax.row_sum_scaled",
             fmt::format("{} times {:.6g}", lse ? "LSE" : "row sum", *found), kSolvedCost, 1,
             [&](Rules& r) { set(r, *found); });
   }
