@@ -17,7 +17,6 @@ namespace assay {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 class ExplainsTheClass : public ::testing::TestWithParam<FaultClass> {};
 
@@ -197,26 +196,6 @@ std::string table() {
   }
   EXPECT_TRUE(held.empty()) << "a step or way that the table lacks: " << held.begin()->first.first;
   return text + "\n";
-}
-
-// A draft stands at its depth in the tree, its key behind those of the drafts before it.
-TEST(ExplainedClasses, TheOwnKeyOfADraftIsNotTheOneAtItsDepth) {
-  const std::string line =
-      "paged h=4/2 d=32 page=8 mask=tree alibi=linear positions=depth bits=1000/1100/1010/1011 batch=2q4s20 "
-      "seed=3";
-  const Evidence e = fabricated(
-      line, ASSAY_BINARY_DIR "/libassay_cpu.so",
-      [](const Problem&, Rules& r) {
-        r.distance = [](const Scene& s, const Term& t, double) {
-          return std::fabs(double(s.position - t.position));
-        };
-      },
-      {}, "paged_naive_cpu");
-  EXPECT_EQ(first_cause(explain(e)), "alibi.shifted");
-  const Explanation x = explain(e, {"alibi.shifted"});
-  const std::string text = explanation_text(x, e.problem, 5, false);
-  EXPECT_FALSE(sure(x.ranking)) << text;
-  EXPECT_THAT(text, Not(HasSubstr("in the row's own key")));
 }
 
 TEST(ExplainedClasses, ReadmeHoldsTheTable) {
