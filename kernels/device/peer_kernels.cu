@@ -108,7 +108,7 @@ GPU_INLINE void end_turn(const Peers& a, uint32_t turn) {
   a.turn[1] = 0, a.turn[0] = turn;
 }
 
-__global__ GPU_BOUNDS(kThreads, 4) void peer_gather(GPU_PARAMETER Peers a, GPU_PARAMETER PeerRows send,
+__global__ GPU_BOUNDS(kThreads, 3) void peer_gather(GPU_PARAMETER Peers a, GPU_PARAMETER PeerRows send,
                                                     unsigned char* receive) {
   gpu::after_previous(), gpu::let_next_begin();
   const uint32_t turn = next_turn(a.turn[0]);
