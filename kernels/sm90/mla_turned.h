@@ -365,8 +365,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
       }
     }
     if (w.part < 0) {
-      // By way of shared memory, so that a row is written in 32 bytes a lane. Both warpgroups wait, since
-      // racecheck does not follow one that passes other barriers while the other waits.
+      // By way of shared memory, so that a row is written in 32 bytes a lane, by both warpgroups.
       named_sync(3, 256);  // all have read what was handed over
       if (group == 0) {
         const int to_row = lane / 16 * 8 + lane % 8;
