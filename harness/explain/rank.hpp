@@ -44,7 +44,7 @@ struct Ranked {
 // From here on the first cause is called the cause; below it, none of the known ones. A cause that explains
 // less than kNearlyAll must also leave no more than legal rounding does: one unit in O and one in the LSE.
 inline constexpr double kSure = 0.8, kNearlyAll = 0.9;
-// ... and of a line beside the one that is asked about, of what assumes much.
+// ... and of a second line, of what assumes much.
 inline constexpr double kSureThere = 0.88;
 inline constexpr double kLegalMisfit = 1.4;  // 2 ln(1 + 1)
 // Causes whose misfits differ by less, in units of legal rounding, are not told apart by a case.

@@ -321,7 +321,7 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
   const Ranking there = apart(choice);
   if (there.nothing <= kLegalMisfit) return;
   double explained = there.list.empty() ? 0 : std::max(0.0, there.list.front().explained);
-  if (explained >= kSureThere && first.also.empty()) {
+  if (explained >= kSure && first.also.empty()) {
     // What was tried there may be other forms of the cause: on that line this one may not be possible.
     const bool other_words = std::none_of(there.alike.begin(), there.alike.end(), [&](const auto& a) {
       return a.first == first.cause && std::any_of(words.begin(), words.end(), [&](const Words& w) {
@@ -330,7 +330,7 @@ void confirm_apart(Ranking& ranking, const std::string& line, const std::string&
     });
     if (other_words) explained = 0;
   }
-  if (explained >= kSureThere) {
+  if (explained >= kSure) {
     // Of numbers that say the same here the one that says it there: a factor, or what it makes of a number.
     const auto said_there = [&](const std::string& text) {
       return std::any_of(there.alike.begin(), there.alike.end(), [&](const auto& a) {
