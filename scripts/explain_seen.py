@@ -52,6 +52,7 @@ SOURCES = {
     "20": ("explain_stranger_20.tar.xz", "stranger_20/src/core.cpp"),
     "21": ("explain_stranger_21.tar.xz", "stranger_21/src/lib.cpp"),
     "22": ("explain_stranger_22.tar.xz", "stranger_22/src/strangeri.cpp"),
+    "23": ("explain_stranger_23.tar.xz", "stranger_23/src/strangerj.cpp"),
     "own": ("explain_own_5.tar.xz", "explain_own/own.cpp"),
 }
 
