@@ -73,10 +73,7 @@ void print_fields(std::span<const std::string> names) {
 std::string listed(const std::vector<int64_t>& all) {
   std::string text;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (all.size() > kNumbersShown && i + 1 < all.size() && i + 2 > kNumbersShown) {
-      if (i + 2 == kNumbersShown + 1) text += " ...";
-      continue;
-    }
+    if (all.size() > kNumbersShown && i + 1 == kNumbersShown) text += " ...", i = all.size() - 1;
     text += fmt::format(" {}", all[i]);
   }
   return text;

@@ -17,6 +17,10 @@ void add_name(std::vector<std::string>& names, const std::string& name, const st
 
 }  // namespace
 
+bool stands_beside(const StepRanked& first, const StepRanked& r) {
+  return !r.same_as_first && r.explained >= first.explained && r.spoilt <= first.spoilt;
+}
+
 void join_same(StepExplanation& x) {
   if (!x.sure()) return;
   StepRanked& first = x.causes.front();
@@ -36,9 +40,7 @@ void join_same(StepExplanation& x) {
     add_name(first.names, names[i], first.cause);
   }
   // An "or" stands behind the first, then what is the same.
-  const auto is_or = [&](const StepRanked& r) {
-    return !r.same_as_first && r.explained >= first.explained && r.spoilt <= first.spoilt;
-  };
+  const auto is_or = [&](const StepRanked& r) { return stands_beside(first, r); };
   const auto behind = std::stable_partition(x.causes.begin() + 1, x.causes.end(), is_or);
   std::stable_partition(behind, x.causes.end(), [](const StepRanked& r) { return r.same_as_first; });
 }

@@ -10,6 +10,9 @@
 
 namespace assay {
 
+// Whether a cause explains as much as the first one and does not come to the same: an "or".
+bool stands_beside(const StepRanked& first, const StepRanked&);
+
 // Of a sure answer: what explains everything as the first cause does, here and on every line that was asked,
 // predicts the same. With another line asked, it is what the first is called as well. Further names are what
 // the sentence of the first implies.

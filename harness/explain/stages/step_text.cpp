@@ -6,6 +6,7 @@
 
 #include "harness/check/verdict.hpp"
 #include "harness/explain/stages/explain_step.hpp"
+#include "harness/explain/stages/same_answer.hpp"
 
 namespace assay {
 namespace {
@@ -20,12 +21,6 @@ std::string blame_name(StepBlame blame) {
   for (const auto& [value, name] : kBlames)
     if (value == blame) return name;
   return "";
-}
-
-// Whether a cause explains as much as the first: an "or".
-bool stands_beside(const StepExplanation& x, size_t i) {
-  const StepRanked &first = x.causes[0], &r = x.causes[i];
-  return !r.same_as_first && r.explained >= first.explained && r.spoilt <= first.spoilt;
 }
 
 constexpr size_t kStepSynonyms = 2;  // that are spelled out
@@ -50,7 +45,9 @@ bool StepExplanation::known(const std::string& cause) const {
 // How many causes the answer names: the first, those joined to it by "or", those that are the same.
 static size_t best_of(const StepExplanation& x) {
   size_t n = x.sure() ? 1 : 0;
-  while (n > 0 && n < x.causes.size() && (x.causes[n].same_as_first || stands_beside(x, n))) ++n;
+  while (n > 0 && n < x.causes.size() &&
+         (x.causes[n].same_as_first || stands_beside(x.causes[0], x.causes[n])))
+    ++n;
   return n;
 }
 
@@ -168,7 +165,7 @@ std::string explanation_text(const StepExplanation& x, size_t top, bool color) {
   if (count > kStepSynonyms)
     text += fmt::format("          and as {} more of the list above\n", count - kStepSynonyms);
   for (size_t i = 1; i < x.causes.size(); ++i)
-    if (stands_beside(x, i)) text += fmt::format("or        {}\n", meaning(x.causes[i]));
+    if (stands_beside(x.causes[0], x.causes[i])) text += fmt::format("or        {}\n", meaning(x.causes[i]));
   return text;
 }
 

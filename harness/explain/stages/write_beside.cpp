@@ -44,28 +44,6 @@ std::map<int64_t, std::pair<int32_t, int32_t>> context_slots(const Reading& r) {
 
 }  // namespace
 
-std::vector<StepRanked> write_beside(const WriteLook& w) {
-  const std::map<int64_t, std::pair<int32_t, int32_t>> context = context_slots(w.reading());
-  std::set<int64_t> due;
-  for (int64_t n = 0; n < w.rows(); ++n) due.insert(w.slot(n));
-  std::set<bool> sides;
-  std::set<int64_t> changed;
-  for (const bool v : w.sides())
-    for (int64_t slot = 0; slot < w.slots(); ++slot) {
-      if (due.contains(slot) || !w.changes(v, slot)) continue;
-      if (!context.contains(slot)) return {};
-      sides.insert(v), changed.insert(slot);
-    }
-  if (changed.empty()) return {};
-  const auto [request, key] = context.at(*changed.begin());
-  std::string how =
-      fmt::format("{}key {} of request {}", write_sides(sides, w.sides().size() == 1), key, request);
-  if (changed.size() > 1) how += fmt::format(" and {} more", changed.size() - 1);
-  StepRanked r{"context_overwritten", how, kContextShare, 0, ""};
-  r.whole = true;
-  return {std::move(r)};
-}
-
 ChangedBeside changed_beside(const WriteLook& w) {
   const std::map<int64_t, std::pair<int32_t, int32_t>> context = context_slots(w.reading());
   std::set<int64_t> due;
@@ -74,10 +52,22 @@ ChangedBeside changed_beside(const WriteLook& w) {
   for (const bool v : w.sides())
     for (int64_t slot = 0; slot < w.slots(); ++slot) {
       if (due.contains(slot) || !w.changes(v, slot)) continue;
-      changed.slots.insert(slot);
-      if (context.contains(slot)) changed.of_context.insert(slot);
+      changed.slots.insert(slot), changed.sides.insert(v);
+      if (const auto key = context.find(slot); key != context.end()) changed.of_context.insert(*key);
     }
   return changed;
+}
+
+std::vector<StepRanked> write_beside(const WriteLook& w) {
+  const ChangedBeside changed = changed_beside(w);
+  if (changed.slots.empty() || changed.of_context.size() != changed.slots.size()) return {};
+  const auto [request, key] = changed.of_context.begin()->second;
+  std::string how =
+      fmt::format("{}key {} of request {}", write_sides(changed.sides, w.sides().size() == 1), key, request);
+  if (changed.slots.size() > 1) how += fmt::format(" and {} more", changed.slots.size() - 1);
+  StepRanked r{"context_overwritten", how, kContextShare, 0, ""};
+  r.whole = true;
+  return {std::move(r)};
 }
 
 }  // namespace assay

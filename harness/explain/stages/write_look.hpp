@@ -5,8 +5,10 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/base/error.hpp"
@@ -99,6 +101,12 @@ class WriteLook {
     return is_code(in_v, left(in_v, slot, head, d),
                    source(v, row, from_head, from_d) / scale(in_v, slot, head));
   }
+  // Whether the place of head `at` in the row's own slot holds head `from` of the row.
+  bool holds_head(bool v, int64_t row, int32_t from, int32_t at) const {
+    for (int32_t d = 0; d < dims(v); ++d)
+      if (!holds_of(v, row, from, d, slot(row), v, at, d)) return false;
+    return true;
+  }
   // What lies at an element of the cache's memory; NaN outside of it.
   double at_memory(bool v, int64_t at) const {
     try {
@@ -179,9 +187,12 @@ std::vector<StepRanked> write_places(const WriteLook&, const WriteElements&);
 std::vector<StepRanked> write_altered(const WriteLook&, const WriteElements&);
 // Whose slots are changed where no row goes.
 std::vector<StepRanked> write_beside(const WriteLook&);
-// The slots that are changed where no row goes, and those of them that hold keys of a context.
+// The slots that are changed where no row goes, on which sides, and those of them that hold keys of a
+// context: request and key.
 struct ChangedBeside {
-  std::set<int64_t> slots, of_context;
+  std::set<int64_t> slots;
+  std::set<bool> sides;
+  std::map<int64_t, std::pair<int32_t, int32_t>> of_context;
 };
 ChangedBeside changed_beside(const WriteLook&);
 // "K of ", and which rows these are, in words: "the last row of every request", "rows 3, 4".

@@ -17,11 +17,6 @@ std::vector<std::string> write_names(const StageCase& c) {
   if (!changed.of_context.empty()) names.emplace_back("context_overwritten");
 
   bool all_kept = true, heads_lost = w.heads() > 1;
-  const auto holds_head = [&](bool v, int64_t row, int32_t head, int32_t at) {
-    for (int32_t d = 0; d < w.dims(v); ++d)
-      if (!w.holds_of(v, row, head, d, w.slot(row), v, at, d)) return false;
-    return true;
-  };
   bool any = false;
   for (const bool v : w.sides())
     for (int64_t n = 0; n < w.rows(); ++n) {
@@ -38,8 +33,8 @@ std::vector<std::string> write_names(const StageCase& c) {
       // A head of the row that no head's place holds, where some other does hold one.
       for (const int32_t h : heads) {
         bool found = false, another = false;
-        for (int32_t at = 0; at < w.heads(); ++at) found = found || holds_head(v, n, h, at);
-        for (int32_t from = 0; from < w.heads(); ++from) another = another || holds_head(v, n, from, h);
+        for (int32_t at = 0; at < w.heads(); ++at) found = found || w.holds_head(v, n, h, at);
+        for (int32_t from = 0; from < w.heads(); ++from) another = another || w.holds_head(v, n, from, h);
         heads_lost = heads_lost && !found && another;
       }
     }

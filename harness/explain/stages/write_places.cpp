@@ -34,19 +34,10 @@ class WritePlaces {
   }
 
  private:
-  bool holds_head(const WriteVector& at, int32_t from) const {
-    for (int32_t d = 0; d < w_.dims(at.v); ++d)
-      if (!w_.holds_of(at.v, at.row, from, d, w_.slot(at.row), at.v, at.head, d)) return false;
-    return true;
-  }
   // Whether any head of the row has what this one should.
   bool lies_nowhere(const WriteVector& of) const {
-    for (int32_t at = 0; at < w_.heads(); ++at) {
-      bool here = true;
-      for (int32_t d = 0; d < w_.dims(of.v) && here; ++d)
-        here = w_.holds_of(of.v, of.row, of.head, d, w_.slot(of.row), of.v, at, d);
-      if (here) return false;
-    }
+    for (int32_t at = 0; at < w_.heads(); ++at)
+      if (w_.holds_head(of.v, of.row, of.head, at)) return false;
     return true;
   }
   void heads() {
@@ -56,7 +47,7 @@ class WritePlaces {
     std::string how;
     for (const auto& [at, count] : wrong_)
       for (int32_t from = 0; from < w_.heads(); ++from) {
-        if (from == at.head || !holds_head(at, from)) continue;
+        if (from == at.head || !w_.holds_head(at.v, at.row, from, at.head)) continue;
         fits += count, sides.insert(at.v);
         lost = lost && lies_nowhere(at);
         if (how.empty()) how = fmt::format("head {} holds head {}", at.head, from);
