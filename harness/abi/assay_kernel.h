@@ -139,8 +139,8 @@ typedef struct assay_arithmetic {
   int32_t q_replayed_format;
   double q_replayed_factor;
   int32_t p_roundings;       /* P is rounded to p_format so often, rescaled in between; 0 = once, against the
-                                maximum. P that is divided by the row sum before it is rounded: 2, for it stands
-                                elsewhere on its grid */
+                                maximum. P divided by the row sum before it is rounded stands elsewhere on its
+                                grid: 2; of 8 bits weights_lse_format, for shares of a row are subnormal there */
   int32_t partial_roundings; /* levels of merging: each stores O and LSE in the partial formats; 0 = 1 */
   int32_t split_interleaved; /* part s of S holds the tiles s, s + S, s + 2 S, ...; not with split_keys */
   int32_t splits_vary;       /* 1: any request may be cut into fewer parts than `splits`, or into none */

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "reference/bounds/bounds.hpp"
 #include "reference/bounds/bounds_classes.hpp"
@@ -171,16 +172,49 @@ TEST(Alike, WeightsWithinAStepMayAllLeanWhenRoundedTwice) {
   double weight = 0;
   for (int j = 0; j < 55; ++j) x.push_back(-0.03 * j / 54), weight += std::exp(x.back());
   const double step = 0x1p-3;
-  EXPECT_EQ(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.7), 0) << "once, in a declared order: replayed";
+  EXPECT_EQ(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0, 0.7), 0)
+      << "once, in a declared order: replayed";
   a.p_roundings = 2;
   for (int third = 0; third < 30; ++third) {
-    const double drift = drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0.05 * third) / weight;
+    const double drift = drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0, 0.05 * third) / weight;
     EXPECT_GE(drift, 0.99 * step) << third;
     EXPECT_LE(drift, 1.1 * step) << third << ": half a step each";
   }
   // Over many steps they lean by far less.
   for (double& score : x) score *= 100, weight += std::exp(score);
-  EXPECT_LT(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, -9), 0.3 * step * weight);
+  EXPECT_LT(drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0, -9), 0.3 * step * weight);
+}
+
+// Below the smallest normal number half a step is a third of a weight, and more: near-equal weights against a
+// row's LSE, or against one key far above them, may all lean by that once they are rounded twice.
+TEST(Alike, SmallWeightsMayLeanByMoreThanTheFormatsRoundoff) {
+  const Problem p = make_case(Family::kNormal, 1, 64, 32, 1).problem;
+  assay_arithmetic a = testkit::arithmetic(ASSAY_FP32, 16, 64);
+  a.p_format = ASSAY_FP8_E4M3, a.p_roundings = 2;
+  assay_arithmetic of_lse = a;
+  of_lse.weights_lse_format = ASSAY_FP32;
+  a.order_declared = 1;
+  int beyond = 0;
+  for (int32_t keys = 65; keys < 500; keys += 15) {
+    std::vector<double> x(1, 0.0);
+    for (int32_t j = 0; j < keys; ++j) x.push_back(-std::log(keys) - 0.1 * j / keys);
+    double weight = 0, leans = 0;
+    for (size_t j = 1; j < x.size(); ++j) weight += std::exp(x[j]);
+    for (double first = 1; first < 2; first *= 1.05) {
+      double sum = 0;
+      for (size_t j = 1; j < x.size(); ++j) {
+        const double w = std::exp(x[j]);
+        sum += round_to(ASSAY_FP8_E4M3, round_to(ASSAY_FP8_E4M3, first * w) / first) - w;
+      }
+      leans = std::max(leans, std::fabs(sum));
+    }
+    beyond += leans > 0.13 * weight;  // more than two roundings of a normal number
+    EXPECT_GE(1.1 * drift_of_runs(ErrorModel(p, a), true, 0, x, 0, 0, -9), leans) << keys;
+    // The same keys without the first one, against a reference as far above them.
+    const std::span<const double> rest(x.data() + 1, x.size() - 1);
+    EXPECT_GE(1.1 * drift_of_runs(ErrorModel(p, of_lse), false, 0, rest, 0, 0, -9), leans) << keys;
+  }
+  EXPECT_GE(beyond, 10);
 }
 
 // A position bias of about a step of P's grid a key: every tile of 16 rounds against its own last key, below
@@ -205,7 +239,7 @@ TEST(Alike, KeysThatAreSetAStepApartMayAllLeanInTheirTiles) {
     if (std::fabs(lean) <= random) continue;
     ++beyond;
     // Twice what runs do is more than random errors: the row is dropped.
-    EXPECT_GT(2 * drift_of_runs(ErrorModel(p, a), false, 0, x, 0, -9), random) << steps;
+    EXPECT_GT(2 * drift_of_runs(ErrorModel(p, a), false, 0, x, 0, 0, -9), random) << steps;
   }
   EXPECT_GE(beyond, 4);
 }

@@ -94,7 +94,8 @@ void Row::row_sums() {
   row_.absorbed = lanes_.absorbed * to_share, row_.absorbed_pv = lanes_.absorbed_pv * to_share;
   row_.one_way = lanes_.row_sum.share();
   row_.one_way_pv = lanes_.pv.share();
-  row_.drift = to_share * drift_of_runs(model_, row_.declared, scores_.begin, scores_.x, m_, sink_);
+  row_.drift =
+      to_share * drift_of_runs(model_, row_.declared, scores_.begin, scores_.x, m_, reference(), sink_);
   for (double drift : drifts_) row_.drift = std::max(row_.drift, std::fabs(drift));
   if (p_.sinks) {
     sink_p_ = std::exp(sink_ - row_.lse);

@@ -379,11 +379,12 @@ class Emulator {
     const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
     for (size_t j = 0; j < x.size(); ++j) {
       // Several roundings: against a maximum that turns out too small first.
-      double rounded = round_p(a_.p_roundings > 1 ? e[j] * 1.4f : e[j], quanta);
+      double rounded = round_p(a_.p_roundings > 1 ? e[j] * habits_.first_above : e[j], quanta);
       for (int32_t n = 1; n < a_.p_roundings; ++n)
-        rounded = round_p(
-            static_cast<float>(rounded) * (n + 1 < a_.p_roundings ? 0.9f : std::pow(0.9f, 1.0f - n) / 1.4f),
-            quanta);
+        rounded =
+            round_p(static_cast<float>(rounded) *
+                        (n + 1 < a_.p_roundings ? 0.9f : std::pow(0.9f, 1.0f - n) / habits_.first_above),
+                    quanta);
       p.push_back(rounded);
       if (mutant_ == Mutant::kRowSumMissesKey && places[j] == victim_) continue;
       if (mutant_ == Mutant::kKeyTwice && places[j] == victim_) p.back() *= 2, e[j] *= 2;

@@ -48,6 +48,7 @@ struct Habits {
   size_t row_sum_lanes = 0;        // chains of a row sum of fp32 additions; 0: 4
   double log_side = 0;             // 1, -1: the logarithm errs by what is declared, that way
   bool sink_weighs_first = false;  // a sink that comes first is in the row sum from then on
+  float first_above = 1.4f;        // P of the first of several roundings, over P of the last
 };
 
 }  // namespace assay::testkit

@@ -325,7 +325,16 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   };
   // Tier P, about the exact value.
   const T merging = merged(c, norm);
-  const T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
+  // What is known of P does not drift: then it is the others' mean that does.
+  // The drift is a share of the whole row; of the keys' own weight it is more where a sink has some.
+  const T drifting =
+      T((row_.known > 0 ? T(size_of(c.o - c.known)) : size) / std::max(1 - row_.known - row_.sink, 1e-12));
+  // A row sum of the same weights leans with them, and a sink beside them does not.
+  const double uncancelled = joint_ ? row_.sink : 1;
+  // Rounded more than once weights of any row may lean, and no place that is tried shows by how much.
+  const bool again = narrow_ && !model_.rounds_p_once();
+  T one_way = c.rounding_biased + (truncated_ ? 0.5 : 0.0) * c.rounding;
+  if (again) one_way += row_.drift * uncancelled * drifting;
   const T random = kLambda * root(c.rounding_variance * rounding_share_);
   // What the product of maximum and factor is rounded by moves the row sum, and not weights that stand on P's
   // grid whatever happens.
@@ -366,18 +375,11 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
   if (narrow_) {
     b.suspicious = any_above(size_of(c.replayed - c.o), one_way + kSuspicious * random);
     // Against another maximum the same roundings may all fall to one side.
-    // What is known of P does not drift: then it is the others' mean that does.
-    // The drift is a share of the whole row; of the keys' own weight it is more where a sink has some.
-    const double others = std::max(1 - row_.known - row_.sink, 1e-12);
-    const T drifting = T((row_.known > 0 ? T(size_of(c.o - c.known)) : size) / others);
-    // A row sum of the same weights leans with them, and a sink beside them does not.
-    const double uncancelled = joint_ ? row_.sink : 1;
     b.suspicious |= uncancelled > 0 && about_a_power_;
-    b.suspicious |= any_above(drift_ * uncancelled * drifting, one_way + random);
+    b.suspicious |= !again && any_above(drift_ * uncancelled * drifting, one_way + random);
     // All maxima that were tried lean by no more than a small share of what roundings are: two or three times
     // as much, and the same random errors about it.
-    if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && model_.rounds_p_once() &&
-        !about_a_power_) {
+    if (remaining_p_ > 0 && !row_.structured && !joint_ && z_.farther == 0 && !again && !about_a_power_) {
       const T lean = larger(size_of(c.replayed - c.o), T(row_.drift * drifting)), all = rounded(norm);
       const T about = (1 + second_order_) *
                       (systematic_p + (row_.declared ? 2 : 3) * lean +

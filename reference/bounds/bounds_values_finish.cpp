@@ -16,7 +16,8 @@ void Values::finish_row(Index i) {
   s.lanes.add_in_any_order(b_.x.row(i).data(), b_.keys(), s.m, s.weight);
   RowFacts f = row_facts(b_, row, s, alike_.structured(i, b_.x.row(i).data(), s));
   const std::span<const double> x(b_.x.row(i).data(), static_cast<size_t>(b_.keys()));
-  const double drift = f.keys ? drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.sink) : 0;
+  const double drift =
+      f.keys ? drift_of_runs(b_.model, f.declared, b_.begin, x, s.m, s.reference, s.sink) : 0;
   f.v_max = v_max_, f.v_normal = v_normal_, f.chained = partial_.chained(),
   f.drift = std::max(f.drift, f.keys ? drift / s.weight : 0);
   RowTiers tiers(out_, row.slot, static_cast<int32_t>(dv_), RowBounds(b_.model, s.terms, s.random, f));
