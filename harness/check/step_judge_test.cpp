@@ -159,6 +159,14 @@ TEST(StepJudge, SaysWhatElseChangedInTheCacheWhereTheOutputIsWrong) {
                                    "[0-9]+ slot [0-9]+ head 0 dim 0 \\(key [0-9]+ of request [0-9]+\\)"));
 }
 
+// K, V and scales are one count, so their shares stand beside it, and so does what became of O.
+TEST(StepJudge, SaysWhichOperandsOfTheCacheAreWrongAndWhatOIs) {
+  const std::string scaled = judge(step_faults(), kCoded, "step_scale_of_next_head").reason;
+  EXPECT_THAT(scaled,
+              MatchesRegex("cache wrong in [0-9]+ of [0-9]+ elements, .* \\(k [0-9]+ of [0-9]+, v [0-9]+ of "
+                           "[0-9]+\\); O (right in all|wrong in [0-9]+ of) [0-9]+.*"));
+}
+
 TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
   const std::string h = "step h=4/2 d=64 page=8 ";
   const struct {

@@ -240,7 +240,8 @@ std::string otherwise_declared(const JudgedWrong& f) {
       if (++judged > kJudgedWhole) break;
       if (!fine(f.expected, other.arithmetic, other.contracts)) continue;
       found = fmt::format(
-          "; within its bounds if {}: if that is what it does, the declaration is wrong and not the kernel",
+          "; within its bounds if {}: so large is its error, whatever it comes from; declare that if it is "
+          "what the kernel does, or else the kernel is wrong",
           other.words);
       break;
     }

@@ -183,6 +183,17 @@ TEST(CompareOutputs, SaysWhichCodesAreAccepted) {
   EXPECT_THAT(out_of_bounds("K", stats, "scale", {}), testing::HasSubstr("accepted -6 .. -6 "));
 }
 
+// Of a bound of nothing any error is 1e40 times as much, or infinitely more.
+TEST(CompareOutputs, SaysOfHugeRatiosThatTheyAreHuge) {
+  for (const double got : {1.0, 1e-9, std::numeric_limits<double>::infinity()}) {
+    ErrorStats stats;
+    Comparison zero(stats, 1);
+    zero.add(got, 0, 0, {0, 0, 0}, ASSAY_FP32, {{0, 0}, 0, 0});
+    EXPECT_THAT(out_of_bounds("O", stats, "LSE", {}), testing::HasSubstr("(tier D, ratio above 1e6)"));
+    EXPECT_THAT(out_of_bounds("O", stats, "LSE", stats), testing::EndsWith("(ratio above 1e6)"));
+  }
+}
+
 TEST(CompareOutputs, ReportsTheMedianRatio) {
   Small s;
   for (int i = 0; i < 4; ++i) s.o[4 + i] = static_cast<float>(s.reference.value.o[i] + 0.02 * (i + 1));

@@ -27,7 +27,8 @@ Objection objection_of(const RunOutputs& out, const Expectation& expected) {
   if (std::string reason = out.not_finite(); !reason.empty()) return {"finite", std::move(reason)};
   const char *value = expected.value_name(), *mark = expected.mark_name();
   if (out.marks.bad > 0 && expected.marks_explain_values())
-    return {mark, out_of_bounds(value, ErrorStats{}, mark, out.marks)};
+    return {mark, out_of_bounds(value, ErrorStats{}, mark, out.marks) + out.wrong_marks() +
+                      beside_marks(value, out.values)};
   if (std::string reason = out_of_bounds(value, out.values, mark, out.marks); !reason.empty())
     return {deciding_check(out.values, out.marks), std::move(reason)};
   if (std::string reason = out.touched(); !reason.empty()) return {"untouched", std::move(reason)};

@@ -19,18 +19,24 @@ namespace {
 constexpr int32_t kMostBits = 64, kMostProducts = 1 << 20;
 constexpr double kMostLog2 = 126;
 
+// Past a million bounds it says no more how far.
+std::string ratio_text(double ratio) {
+  return ratio < 1e6 ? fmt::format("ratio {:.3g}", ratio) : "ratio above 1e6";
+}
+
 std::string element_text(const char* what, const ErrorStats& s) {
   // What is accepted lies about the replayed result there, which may be far from the exact one.
   if (s.tier == Tier::kR)
     return fmt::format(
         "{} wrong in {} of {} elements, worst {}: got {:.5g}, exact {:.5g}, accepted about the replayed "
         "result "
-        "{:.6g} .. {:.6g} (tier R, ratio {:.3g})",
-        what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, s.max_ratio);
+        "{:.6g} .. {:.6g} (tier R, {})",
+        what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, ratio_text(s.max_ratio));
   return fmt::format(
       "{} wrong in {} of {} elements, worst {}: got {:.5g} expected {:.5g}, accepted {:.6g} .. {:.6g} "
-      "(tier {}, ratio {:.3g})",
-      what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, tier_name(s.tier), s.max_ratio);
+      "(tier {}, {})",
+      what, s.bad, s.checked, place_of(s), s.got, s.expected, s.low, s.high, tier_name(s.tier),
+      ratio_text(s.max_ratio));
 }
 
 bool known_lse(int32_t format) {
@@ -68,9 +74,15 @@ std::string out_of_bounds(const char* value, const ErrorStats& values, const cha
   if (values.bad == 0) return element_text(mark, marks);
   std::string text = element_text(value, values);
   if (marks.bad > 0)
-    text +=
-        fmt::format("; {} wrong in {} of {} (ratio {:.3g})", mark, marks.bad, marks.checked, marks.max_ratio);
+    text += fmt::format("; {} wrong in {} of {} ({})", mark, marks.bad, marks.checked,
+                        ratio_text(marks.max_ratio));
   return text;
+}
+
+std::string beside_marks(const char* value, const ErrorStats& values) {
+  if (values.checked == 0) return {};
+  return values.bad == 0 ? fmt::format("; {} right in all {}", value, values.checked)
+                         : fmt::format("; {} wrong in {} of {}", value, values.bad, values.checked);
 }
 
 std::string deciding_check(const ErrorStats& o, const ErrorStats& lse) {

@@ -17,6 +17,8 @@ std::string inexact(const Problem&, const assay_tensor& o, const std::vector<dou
 // The worse of values and marks, which are called as said ("O" and "LSE").
 std::string out_of_bounds(const char* value, const ErrorStats& values, const char* mark,
                           const ErrorStats& marks);
+// What is said of the values beside wrong marks that explain them: "; O right in all 448".
+std::string beside_marks(const char* value, const ErrorStats& values);
 // Verdict::check of that: "tier R", "lse D"; empty when nothing is bad.
 std::string deciding_check(const ErrorStats& o, const ErrorStats& lse);
 // Elements whose accepted interval is empty: then the tiers contradict each other, and nothing is proven.

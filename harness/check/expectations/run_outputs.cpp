@@ -153,6 +153,8 @@ void RunOutputs::add(const RunOutputs& slice) {
     if (all.count == 0) all.operand = more.operand, all.place = more.place;
     all.count += more.count;
   };
+  for (size_t i = 0; i < marks_of_.size(); ++i)
+    marks_of_[i].checked += slice.marks_of_[i].checked, marks_of_[i].bad += slice.marks_of_[i].bad;
   for (const int kind : {0, 1}) {
     asked_[kind] += slice.asked_[kind];
     record_.wrong[kind] += slice.record_.wrong[kind];
@@ -181,6 +183,10 @@ void RunOutputs::settle(Kind kind, Operand operand, const ElementPlace& place, c
   const auto k = static_cast<size_t>(kind);
   ++asked_[k];
   if (before_part_ == nullptr && bad) ++record_.wrong[k];
+  if (kind == Kind::kMark) {
+    Count& of = marks_of_[static_cast<size_t>(operand)];
+    ++of.checked, of.bad += bad ? 1 : 0;
+  }
   const auto see = [&](Sighting& s) {
     if (s.count++ == 0) s.operand = operand, s.place = place;
   };
@@ -209,6 +215,17 @@ void RunOutputs::settle(Kind kind, Operand operand, const ElementPlace& place, c
     }
   }
   std::memcpy(e.now, e.before, e.bytes);
+}
+
+std::string RunOutputs::wrong_marks() const {
+  std::string all;
+  int operands = 0;
+  for (size_t i = 0; i < marks_of_.size(); ++i) {
+    if (marks_of_[i].checked == 0) continue;
+    all += fmt::format("{}{} {} of {}", operands++ == 0 ? "" : ", ", operand_name(static_cast<Operand>(i)),
+                       marks_of_[i].bad, marks_of_[i].checked);
+  }
+  return operands < 2 ? std::string() : fmt::format(" ({})", all);
 }
 
 double RunOutputs::value(Operand operand, int64_t at) const {

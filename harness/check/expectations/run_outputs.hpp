@@ -4,6 +4,7 @@
 // it was before the run; whatever still differs afterwards nobody was allowed to write.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -80,6 +81,8 @@ class RunOutputs {
   // "; 128 elements beside these changed, first of k block 2 slot 5 ..." of operands that are read and
   // written: what was not written there may be written elsewhere. Empty when none did.
   std::string changed_beside() const;
+  // " (k 12 of 64, v 0 of 64)" where marks are elements of several operands; else empty.
+  std::string wrong_marks() const;
   std::string not_finite() const;  // NaN or infinite and not expected to be; a mark may be -inf
   // The first difference from the `first` run: in bits; in values, where the sign of a zero counts for copies
   // only. "LSE at request 0 row 0 head 0 is 1.5, then 1.25".
@@ -96,6 +99,9 @@ class RunOutputs {
     Operand operand{};
     ElementPlace place;
     double first = 0, now = 0;
+  };
+  struct Count {
+    int64_t checked = 0, bad = 0;
   };
   struct Element {
     std::byte* now;
@@ -122,6 +128,7 @@ class RunOutputs {
   RunRecord record_;
   Comparison value_check_, mark_check_;
   int64_t asked_[2] = {};
+  std::array<Count, kOperandCount> marks_of_{};
   Sighting unwritten_[2], not_finite_[2];
   Difference bits_[2], changes_[2];
   // Of a slice: where it is in the records.
