@@ -8,6 +8,7 @@
 #include "reference/attacks/attacks_heavy.hpp"
 #include "reference/attacks/attacks_more.hpp"
 #include "reference/attacks/attacks_orders.hpp"
+#include "reference/attacks/attacks_rare.hpp"
 #include "reference/attacks/attacks_shared.hpp"
 #include "reference/attacks/attacks_small.hpp"
 #include "reference/attacks/attacks_swallowed.hpp"
@@ -32,6 +33,7 @@ void defend(const std::vector<Attack>& attacks, double least = 1e-4) {
 
 TEST(Attacks, FoundByOthers) { defend(found()); }
 TEST(Attacks, OfSmallWeights) { defend(of_small_weights(), 0.01); }
+TEST(Attacks, OfRareFields) { defend(of_rare_fields()); }
 TEST(Attacks, More) { defend(more()); }
 TEST(Attacks, OfCountedCuts) { defend(of_counted_cuts(), 0.1); }
 TEST(Attacks, OfUnitsOfFewBits) { defend(of_units()); }

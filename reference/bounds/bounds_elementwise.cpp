@@ -225,7 +225,7 @@ void Row::round_tile(std::vector<Key>::iterator first, std::vector<Key>::iterato
     const double reach = std::fabs(m_t - k->x) + std::fabs(m_ - m_t) +
                          std::max(0.0, a.rescale_lag_log2) * M_LN2 + std::fabs(offset);
     window += z_.farther * std::fabs(m_ - m_t) + z_.argument * reach + eps + z_.top_rounding;
-    if (rounding.tile_max) window += row_.largest_random + eps + 6 * kUnit;
+    if (rounding.tile_max) window += row_.largest_random + z_.eps + 6 * kUnit;
     k->flip = rounding::flip(r, p * std::expm1(window)) * unit;
     k->known = followed_.leads(*k) && !rounding.integer && k->flip == 0 &&
                std::fabs(k->replayed - k->p) <= kReleased * rounding.relative * k->p;

@@ -108,7 +108,8 @@ void Row::row_sums() {
     row_.systematic += sink_p_ * sink_systematic_;
     row_.variance += sink_p_ * sink_p_ * sink_variance_;
     row_.replayed_sum += sink_p_;
-    row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_, model_.arithmetic().sink_first ? -kInf : slack_);
+    row_.take_sink(sink_p_, sink_hard_, sink_ - top_key_,
+                   model_.arithmetic().sink_first ? -kInf : slack_ + model_.lag());
   }
   followed_.lead_facts(row_.eps, z_, row_);
   row_.followers += sink_p_ * (row_.largest_random + sink_systematic_ + kLambda * std::sqrt(sink_variance_));

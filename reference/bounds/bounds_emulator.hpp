@@ -50,7 +50,7 @@ class Emulator {
   // scale goes on the score or on the result. Scales inside the sum (K by channel, V by token) go on the
   // operand.
   bool outside(const assay_accumulator& unit, int32_t scale, int32_t inside) const {
-    return unit.kind == ASSAY_ACC_BLOCK && a_.dequant_format == ASSAY_FORMAT_NONE && scale != inside;
+    return unit.kind != ASSAY_ACC_FMA && a_.dequant_format == ASSAY_FORMAT_NONE && scale != inside;
   }
   bool q_outside() const { return outside(a_.qk, p_.q_scale, ASSAY_SCALE_CHANNEL) && a_.q_rounding == 0; }
   bool folds() const { return folds_channels(p_, a_); }
@@ -372,14 +372,17 @@ class Emulator {
     }
     // int8: codes of P are integers, `quantum` turns their products into values.
     const bool integer = a_.p_format == ASSAY_INT8;
-    const float quanta = !integer ? 1.0f : a_.p_int8_tile_max ? 127.0f / std::max(largest, 1e-30f) : 127.0f;
+    const bool by_tile = integer && a_.p_int8_tile_max && largest > 0;
+    // 127 over weights far below a sink is beyond fp32; a power of two changes no bit of them.
+    const float up = by_tile && largest < 0x1p-60f ? 0x1p64f : 1.0f;
+    const float quanta = !integer ? 1.0f : by_tile ? 127.0f / (largest * up) : 127.0f;
     const float quantum = !integer ? 1.0f : a_.p_int8_tile_max ? largest / 127.0f : 1.0f / 127.0f;
     std::vector<double> p;
     float run = 0;
     const bool rounded_sum = (a_.row_sum_from_rounded_p != 0) != (mutant_ == Mutant::kRowSumFromRoundedP);
     for (size_t j = 0; j < x.size(); ++j) {
       // Several roundings: against a maximum that turns out too small first.
-      double rounded = round_p(a_.p_roundings > 1 ? e[j] * habits_.first_above : e[j], quanta);
+      double rounded = round_p(a_.p_roundings > 1 ? e[j] * habits_.first_above : e[j] * up, quanta);
       for (int32_t n = 1; n < a_.p_roundings; ++n)
         rounded =
             round_p(static_cast<float>(rounded) *

@@ -72,7 +72,7 @@ RowFacts row_facts(const Block& b, const BlockRow& row, const RowSums& s, bool s
   const bool first = b.model.arithmetic().sink_first != 0;
   if (b.p.sinks)
     f.take_sink(s.sink_weight * inverse, s.sink_error, s.sink - row.top,
-                first ? -std::numeric_limits<double>::infinity() : s.slack);
+                first ? -std::numeric_limits<double>::infinity() : s.slack + b.model.lag());
   return f;
 }
 

@@ -296,9 +296,14 @@ ElementBounds<T> RowBounds::element(const ChannelFacts<T>& c) const {
                           ? ErrorModel::truncations(pv, t_.chain_growth) / (pv.block + 1) *
                                 std::ldexp(0.5, -std::min(pv.fraction_bits, pv.mantissa_bits))
                           : 0;
-  const T leaning =
-      followed_ ? T(larger(T(loose_ * c.sum_lean), T(cuts * size)) + one_way_pv_ * t_.moved * c.mass)
-                : larger(smaller(loose_ * cut_blindly(c, norm), any_order(norm)), one_way_pv_ * accumulation);
+  // The unit was followed on weights that were rounded once: near-equal ones that are rounded again are other
+  // numbers, all of them, and what they lose at every step is another share of it.
+  const bool once = model_.rounds_p_once();
+  T leaning =
+      followed_
+          ? T(larger(T((once ? loose_ : 2) * c.sum_lean), T(cuts * size)) + one_way_pv_ * t_.moved * c.mass)
+          : larger(smaller(loose_ * cut_blindly(c, norm), any_order(norm)), one_way_pv_ * accumulation);
+  if (followed_ && !once && near_equal_) leaning = larger(leaning, accumulation);
   T systematic = (followed_ ? flushed_ : absolute_random_) + z_.v_relative * c.mass +
                  smaller(accumulation, leaning + row_.absorbed_pv * c.swallowed);
   T variance = square(loose_) * c.group_variance * (followed_ ? 2 : 1) + aligned_variance_;

@@ -90,7 +90,8 @@ struct RowFacts {
   // What may turn over is summed: P is replayed, and its errors are small beside its grid.
   bool turns() const { return replayed && !shifted; }
 
-  // `above` the score of the largest key, give or take `slack`; -infinity where the sink comes before keys.
+  // `above` the score of the largest key, give or take `slack` and what a lazy rescale left the maximum below
+  // it; -infinity where the sink comes before keys.
   void take_sink(double share, double error, double above, double slack) {
     sink = share, sink_error = error;
     if (!keys || !declared || above <= -slack) return;

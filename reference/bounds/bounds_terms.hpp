@@ -187,6 +187,8 @@ class ErrorModel {
     return std::max(arithmetic_.exp_relative_error, arithmetic_.exp_poly_relative_error);
   }
   double largest_eps() const { return eps(-1); }
+  // How far below a row's largest score its running maximum may have stayed.
+  double lag() const { return std::max(0.0, arithmetic_.rescale_lag_log2) * M_LN2; }
   // Absolute error of the logarithm of a row sum, where LSE and maximum are together at most `size`.
   double log_error(double size) const {
     const bool undeclared = arithmetic_.log_absolute_error == 0 && arithmetic_.log_relative_error == 0;
