@@ -13,6 +13,7 @@
 #include "harness/base/error.hpp"
 #include "harness/check/expectations/attention.hpp"
 #include "harness/check/expectations/data_ops.hpp"
+#include "harness/check/expectations/joined_rows.hpp"
 #include "harness/check/expectations/reasons.hpp"
 #include "harness/check/expectations/step_keys.hpp"
 #include "harness/ops/parts.hpp"
@@ -48,28 +49,15 @@ Inputs complete(const Inputs& step) {
   return whole;
 }
 
-// Rows of two sources as one: [rows, heads, head_dim_qk], dense, in the buffer of `operand`; `rest` may have
-// one head for all.
+// Rows of two sources as one, in the buffer of `operand`.
 void join(Inputs& whole, Operand operand, const assay_tensor& first, const assay_tensor& rest) {
-  assay_tensor t = first;
-  t.shape[2] += rest.shape[2];
-  t.stride[2] = 1, t.stride[1] = t.shape[2], t.stride[0] = t.shape[1] * t.shape[2];
-  const auto bytes = static_cast<int64_t>(format_bytes(t.format));
-  tensor_of(whole.tensors, operand) = t;
+  assay_tensor& t = tensor_of(whole.tensors, operand);
+  t = joined_rows(first, rest);
   if (t.shape[0] == 0) return;
-  if (whole.buffers[operand].empty()) whole.buffers.add(operand, t.shape[0] * t.stride[0] * bytes);
-  std::byte* const to = whole.buffers[operand].payload();
-  tensor_of(whole.tensors, operand).data = to;
-  for (int64_t row = 0; row < t.shape[0]; ++row)
-    for (int64_t head = 0; head < t.shape[1]; ++head)
-      for (int64_t d = 0; d < t.shape[2]; ++d) {
-        const bool in_first = d < first.shape[2];
-        const assay_tensor& from = in_first ? first : rest;
-        const int64_t h = in_first || rest.shape[1] > 1 ? head : 0, own = in_first ? d : d - first.shape[2];
-        const int64_t at = row * from.stride[0] + h * from.stride[1] + own * from.stride[2];
-        std::memcpy(to + (row * t.stride[0] + head * t.stride[1] + d) * bytes,
-                    static_cast<const std::byte*>(from.data) + at * bytes, static_cast<size_t>(bytes));
-      }
+  if (whole.buffers[operand].empty()) whole.buffers.add(operand, joined_bytes(t));
+  t.data = whole.buffers[operand].payload();
+  join_rows(first, static_cast<const std::byte*>(first.data), rest, static_cast<const std::byte*>(rest.data),
+            whole.buffers[operand].payload());
 }
 
 class StepExpectation final : public Expectation {

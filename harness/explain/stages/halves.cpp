@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // See Halves in step_search.hpp.
-#include <cstring>
+#include <utility>
+#include <vector>
 
+#include "harness/check/expectations/joined_rows.hpp"
 #include "harness/check/expectations/step_keys.hpp"
 #include "harness/explain/stages/step_search.hpp"
 #include "harness/input/contracts.hpp"
@@ -10,31 +12,18 @@
 namespace assay {
 namespace {
 
-// What comes in two tensors as one that lies there: `rest` behind the dimensions of `first`, of one head for
-// all where it has one. The memory is looked at as long as the process lives.
+// What comes in two tensors as one that lies there. The memory is looked at as long as the process lives.
 void join_sources(StageRun& run, Operand first, Operand rest) {
   const assay_tensor &a = tensor_of(run.tensors, first), &b = tensor_of(run.tensors, rest);
   if (a.data == nullptr || b.data == nullptr || a.format != b.format) return;
-  const auto width = static_cast<size_t>(format_bytes(a.format));
-  const auto from = [&](Operand o, int64_t at) {
+  const auto before = [&](Operand o) {
     const Bytes& bytes = run.before[static_cast<int>(o)];
-    const int64_t origin = static_cast<const std::byte*>(tensor_of(run.tensors, o).data) - bytes.address;
-    return bytes.copy.data() + origin + at * static_cast<int64_t>(width);
+    return bytes.copy.data() +
+           (static_cast<const std::byte*>(tensor_of(run.tensors, o).data) - bytes.address);
   };
-  assay_tensor t = a;
-  t.shape[2] += b.shape[2];
-  t.stride[2] = 1, t.stride[1] = t.shape[2], t.stride[0] = t.shape[1] * t.shape[2];
-  auto& own = *new std::vector<std::byte>(static_cast<size_t>(t.shape[0] * t.stride[0]) * width);
-  std::byte* to = own.data();
-  for (int64_t row = 0; row < t.shape[0]; ++row)
-    for (int64_t head = 0; head < t.shape[1]; ++head)
-      for (int64_t d = 0; d < t.shape[2]; ++d, to += width) {
-        const bool in_first = d < a.shape[2];
-        const assay_tensor& s = in_first ? a : b;
-        const int64_t h = in_first || b.shape[1] > 1 ? head : 0, at = in_first ? d : d - a.shape[2];
-        std::memcpy(to, from(in_first ? first : rest, row * s.stride[0] + h * s.stride[1] + at * s.stride[2]),
-                    width);
-      }
+  assay_tensor t = joined_rows(a, b);
+  auto& own = *new std::vector<std::byte>(static_cast<size_t>(joined_bytes(t)));
+  join_rows(a, before(first), b, before(rest), own.data());
   t.data = own.data();
   Bytes joined{own.data(), own};
   const auto i = static_cast<int>(first);
