@@ -13,6 +13,7 @@
 #include "harness/base/globs.hpp"
 #include "harness/cli/run_options.hpp"
 #include "harness/device/backend.hpp"
+#include "harness/input/beyond_codes.hpp"
 #include "harness/input/tables.hpp"
 #include "harness/ops/op.hpp"
 #include "harness/ops/packed_rows.hpp"
@@ -20,6 +21,7 @@
 #include "harness/problem/paged_cache.hpp"
 #include "harness/run/case_runner.hpp"
 #include "harness/run/case_stream.hpp"
+#include "harness/scenario/extent.hpp"
 #include "harness/scenario/field_needs.hpp"
 #include "harness/scenario/fields.hpp"
 #include "harness/scenario/text.hpp"
@@ -32,6 +34,7 @@ namespace {
 constexpr int64_t kDefaultCases = 5;
 constexpr size_t kRequestsShown = 12, kMasksShown = 4, kPagesShown = 12;
 constexpr size_t kNumbersShown = 24;                // of a request: positions, slots
+constexpr double kMostCountedBytes = 0x1p27;        // values are drawn in less than a second
 constexpr int32_t kMaskRows = 48, kMaskKeys = 120;  // larger masks are no picture any more
 
 // 1.5 k, 2.25 G: three digits.
@@ -203,12 +206,40 @@ void print_hidden(const Problem& p) {
         name_of(format_names(), p.q_format), p.softmax_scale);
 }
 
+// What this case holds of values that saturate, which is seen in its values alone.
+void print_beyond(const Scenario& s, const Problem& p) {
+  if (p.no_write || find_operand(op_of(p), Operand::kSlotMapping) == nullptr) return;
+  if (!format_is_quantized(p.k_format) && !format_is_quantized(p.v_format)) return;
+  if (case_bytes(s, extent_of(p.requests)) > kMostCountedBytes) {
+    fmt::print("codes     values beyond the largest code are not counted in a case of this size\n");
+    return;
+  }
+  std::string counted, none;
+  try {
+    const Inputs inputs = build_inputs(p);
+    for (const bool of_v : {false, true}) {
+      const BeyondCodes n = beyond_codes(inputs, of_v);
+      if (n.values == 0) continue;
+      const std::string which = fmt::format("{} new values of {}", n.values, of_v ? "v" : "k");
+      std::string& list = n.beyond > 0 ? counted : none;
+      list += list.empty() ? "" : " and ";
+      list += n.beyond > 0 ? fmt::format("{} of {}", n.beyond, which) : which;
+    }
+  } catch (const InputError&) {
+    return;  // a known answer that cannot be realised: the check says so
+  }
+  if (!counted.empty()) fmt::print("codes     {} lie beyond the largest code and saturate\n", counted);
+  if (!none.empty())
+    fmt::print("hides     what becomes of values beyond the largest code: none of {} is\n", none);
+}
+
 void print_case(const RunCase& c, const std::vector<Backend>& backends, const RunOptions& options) {
   const Problem p = make_problem(c.scenario);
   const Op& op = op_of(p);
   const Work w = work_of(p);
   fmt::print("{}\nfrom      {}\n{}\n", c.line, c.place, op.describe(p));
   print_hidden(p);
+  print_beyond(c.scenario, p);
   print_requests(p);
   print_stages(p, backends, options);
   if (op.attends_rows) print_masks(p);

@@ -30,11 +30,6 @@ constexpr double kFullScore = 40, kFullScoreShared = 60, kMostToSmallest = 256;
 constexpr double kMostOfWanted = 1.5;  // an element of Q, of which the least is one less
 constexpr uint64_t kFullCodes = 2;     // codes from the largest on in a row that agrees with a key
 
-// int8 has no fraction, and all its codes are a step apart.
-double ulp_of_largest(const CodeGrid& g) {
-  return g.bits == 0 ? g.step : std::ldexp(1.0, std::ilogb(g.largest) - g.bits);
-}
-
 // Any code: of 8 bits each as likely as the other, of more each exponent.
 double any_code(const CodeGrid& g, uint64_t drawn) {
   const double sign = drawn & 1 ? -1 : 1;
@@ -47,7 +42,7 @@ double any_code(const CodeGrid& g, uint64_t drawn) {
 
 double large_code(const CodeGrid& g, uint64_t drawn) {
   const auto below = static_cast<double>((drawn >> 1) % kLargeCodes);
-  return (drawn & 1 ? -1 : 1) * (g.largest - below * ulp_of_largest(g));
+  return (drawn & 1 ? -1 : 1) * (g.largest - below * g.ulp_of_largest());
 }
 
 double small_code(const CodeGrid& g, uint64_t drawn) {
@@ -58,6 +53,10 @@ double small_code(const CodeGrid& g, uint64_t drawn) {
 }
 
 }  // namespace
+
+double CodeGrid::ulp_of_largest() const {
+  return bits == 0 ? step : std::ldexp(1.0, std::ilogb(largest) - bits);
+}
 
 CodeGrid CodeGrid::of(int32_t format) {
   if (format == ASSAY_INT8) return {1, 2, 127, 0};
@@ -123,7 +122,7 @@ void CodeKinds::q_like(const double* k, uint64_t first, double* out) const {
   const CodeGrid g = CodeGrid::of(p_.q_format);
   for (int32_t d = 0; d < p_.head_dim_qk; ++d) {
     const auto below = static_cast<double>(rng.bits(first + static_cast<uint64_t>(d)) % kFullCodes);
-    out[d] = std::copysign(full_q_ * (1 - below * ulp_of_largest(g) / g.largest), k[d]);
+    out[d] = std::copysign(full_q_ * (1 - below * g.ulp_of_largest() / g.largest), k[d]);
   }
 }
 

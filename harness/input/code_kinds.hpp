@@ -34,6 +34,7 @@ struct CodeGrid {
   double largest;  // code
   int32_t bits;    // of the fraction
   static CodeGrid of(int32_t format);
+  double ulp_of_largest() const;  // int8 has no fraction, and all its codes are a step apart
 };
 
 class CodeKinds {

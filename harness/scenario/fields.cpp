@@ -304,8 +304,10 @@ std::vector<Field> make_fields() {
        [](const Scenario&) { return false; }},
       ASSAY_NAMED_FIELD("input", recipe, InputRecipe, kRecipeNames,
                         "Recipe of the input values. Subnormal numbers of 8-bit floats: codes (with others "
-                        "hardly any); codes "
-                        "beyond the largest where a step writes its cache: all, outlier least."),
+                        "hardly any). Values "
+                        "beyond the largest code where a cache is written under given scales: few; with "
+                        "outlier hardly any, often none in a line, unless each channel has its scale; none "
+                        "with the known answers of a step. describe counts them."),
       {"relate", "none | RELATION[+RELATION...]", "none",
        "Relations to results of other problems with the same values, checked after the case itself.",
        "none, or any of pages, order, alone, split, chunked, window, sink, strides joined by +", parse_relate,

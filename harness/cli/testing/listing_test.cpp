@@ -61,6 +61,22 @@ TEST_F(Listing, DescribeSaysWhatAScaleHides) {
     EXPECT_THAT(said(line), Not(HasSubstr("hides"))) << line;
 }
 
+// A kernel whose codes wrap around passes where no value is beyond the largest code.
+TEST_F(Listing, DescribeCountsValuesBeyondTheLargestCode) {
+  const auto said = [&](const std::string& more) {
+    return run({"describe", "step q=fp32 h=4/2 d=16 from=fp32 batch=2q1s40_1q9s30 seed=108 " + more}).out;
+  };
+  EXPECT_THAT(said("kv=int8:head"),
+              AllOf(HasSubstr("\ncodes     2 of 352 new values of k and 1 of 352 new values of v lie beyond"),
+                    Not(HasSubstr("beyond the largest code: none"))));
+  EXPECT_THAT(said("kv=int8:head input=outlier"),
+              HasSubstr("\nhides     what becomes of values beyond the largest code: none of 352 new values "
+                        "of k and 352 new values of v is\n"));
+  for (const char* none : {"kv=int8:token_head", "kv=bf16", "kv=int8:head write=off"})
+    EXPECT_THAT(said(none), Not(HasSubstr("beyond the largest code"))) << none;
+  EXPECT_THAT(run({"describe", "step kv=int8:head batch=64q1s128k"}).out, HasSubstr("not counted"));
+}
+
 TEST_F(Listing, DescribeFieldsSaysWhatAFieldNeeds) {
   EXPECT_THAT(run({"describe", "fields", "index"}).out,
               HasSubstr("\n          needs for swa: index=swa keeps the pages a window or chunk can still "
