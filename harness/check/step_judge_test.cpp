@@ -159,12 +159,6 @@ TEST(StepJudge, SaysWhatElseChangedInTheCacheWhereTheOutputIsWrong) {
                                    "[0-9]+ slot [0-9]+ head 0 dim 0 \\(key [0-9]+ of request [0-9]+\\)"));
 }
 
-// K, V and scales are one count, so their shares stand beside it, and so does what became of O.
-TEST(StepJudge, SaysWhichOperandsOfTheCacheAreWrongAndWhatOIs) {
-  const std::string reason = judge(step_faults(), kCoded, "step_scale_of_next_head").reason;
-  EXPECT_THAT(reason, MatchesRegex("cache wrong .* \\(k .* of .*, v .* of .*\\); O (right|wrong) in .*"));
-}
-
 TEST(StepJudge, ComposedKernelsAreRightInEveryBranch) {
   const std::string h = "step h=4/2 d=64 page=8 ";
   const struct {

@@ -52,6 +52,7 @@ struct ErrorStats {
   int64_t unbounded = 0;
   // Where max_ratio sits; dim = -1 for the LSE. `tier` rejects it, when anything is bad.
   int32_t request = -1, row = -1, head = -1, dim = -1;
+  int32_t operand = -1;  // of enum Operand, where elements of several are counted as one
   double got = 0, expected = 0;
   double low = 0, high = 0;  // the accepted interval, before rounding but for 8-bit codes
   Tier tier = Tier::kD;

@@ -35,7 +35,7 @@ Comparison::Comparison(ErrorStats& stats, size_t most) : stats_(stats) {
   ratios_.reserve(most), unrounded_.reserve(most);
 }
 
-void Comparison::add(double got, double low, double high, const Widths& w, int32_t format,
+bool Comparison::add(double got, double low, double high, const Widths& w, int32_t format,
                      const ElementPlace& at) {
   ++stats_.checked;
   if (low > high) {
@@ -72,13 +72,13 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.max_unrounded = std::max(stats_.max_unrounded, unrounded);
   stats_.max_error = std::max(stats_.max_error, error);
   const bool worst = stats_.request < 0 || ratio > stats_.max_ratio;
-  if (fine && !worst) return;
+  if (fine && !worst) return false;
   const Tier tier = fine ? Tier::kD : rejecting_tier(got, w, format);
   if (!fine) {
     ++stats_.bad;
     ++stats_.bad_by_tier[static_cast<size_t>(tier)];
   }
-  if (!worst) return;
+  if (!worst) return false;
   stats_.max_ratio = ratio;
   stats_.request = at.row.request;
   stats_.row = at.row.row;
@@ -91,6 +91,7 @@ void Comparison::add(double got, double low, double high, const Widths& w, int32
   stats_.low = codes ? round_to(format, low, Overflow::kSaturate) : low;
   stats_.high = codes ? round_to(format, high, Overflow::kSaturate) : high;
   stats_.tier = tier;
+  return true;
 }
 
 // The formulas of add(), for ends, results and ratios that need none of its exceptions.

@@ -40,8 +40,8 @@ class Comparison {
  public:
   // `most`: how many elements will come.
   Comparison(ErrorStats& stats, size_t most);
-  // Accepted: rnd(low) <= got <= rnd(high), see within().
-  void add(double got, double low, double high, const Widths&, int32_t format, const ElementPlace&);
+  // Accepted: rnd(low) <= got <= rnd(high), see within(). Whether it is the worst one so far.
+  bool add(double got, double low, double high, const Widths&, int32_t format, const ElementPlace&);
   // Elements of dimensions 0 .. count - 1 from `place.dim` on at once: counted as add() of each would, where
   // all plainly lie within finite ends of theirs; otherwise nothing is counted, and false. At most kBeside.
   static constexpr int64_t kBeside = 64;

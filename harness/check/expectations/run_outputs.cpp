@@ -225,7 +225,8 @@ std::string RunOutputs::wrong_marks() const {
     all += fmt::format("{}{} {} of {}", operands++ == 0 ? "" : ", ", operand_name(static_cast<Operand>(i)),
                        marks_of_[i].bad, marks_of_[i].checked);
   }
-  return operands < 2 ? std::string() : fmt::format(" ({})", all);
+  if (operands < 2 || marks.operand < 0) return {};
+  return fmt::format(" ({}; the worst one of {})", all, operand_name(static_cast<Operand>(marks.operand)));
 }
 
 double RunOutputs::value(Operand operand, int64_t at) const {
@@ -256,7 +257,9 @@ void RunOutputs::expect(Kind kind, Operand operand, int64_t at, Interval i, cons
   const double end = got > 0 ? i.high : i.low;
   if (std::isinf(got) && std::isfinite(end) && round_to(e.format, end) == got) got = end;
   const int64_t before = stats(kind).bad;
-  (kind == Kind::kValue ? value_check_ : mark_check_).add(got, i.low, i.high, widths, e.format, place);
+  Comparison& comparison = kind == Kind::kValue ? value_check_ : mark_check_;
+  if (comparison.add(got, i.low, i.high, widths, e.format, place) && kind == Kind::kMark)
+    marks.operand = static_cast<int32_t>(operand);
   const bool bad = stats(kind).bad != before;
   if (kind == Kind::kValue) {
     zeros_pass = zeros_pass && within(0.0, i.low, i.high, e.format);

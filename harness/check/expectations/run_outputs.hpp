@@ -81,7 +81,7 @@ class RunOutputs {
   // "; 128 elements beside these changed, first of k block 2 slot 5 ..." of operands that are read and
   // written: what was not written there may be written elsewhere. Empty when none did.
   std::string changed_beside() const;
-  // " (k 12 of 64, v 0 of 64)" where marks are elements of several operands; else empty.
+  // " (k 12 of 64, v 0 of 64; the worst one of k)" where marks are elements of several operands; else empty.
   std::string wrong_marks() const;
   std::string not_finite() const;  // NaN or infinite and not expected to be; a mark may be -inf
   // The first difference from the `first` run: in bits; in values, where the sign of a zero counts for copies
