@@ -161,6 +161,22 @@ TEST(Redeclared, OrdersRoundingsAndUnitsThatAreNotAsDeclared) {
   }
 }
 
+// An error that several fields allow for names each: partial results in bf16 bring about no more than a
+// coarse tanh does where the cap is large, and who reads of one alone takes it for the cause.
+TEST(Redeclared, NamesEveryFieldThatAllowsForTheError) {
+  const std::string line = "prefill h=4/2 d=64 cap=30 batch=1q20s400_2q1s300 seed=5";
+  const assay_kernel* found = variants().find("prefill_split4_bf16_partials");
+  ASSERT_NE(found, nullptr);
+  const Problem problem = make_problem(parse_scenario(line));
+  EXPECT_EQ(told(variants(), problem, *found).verdict.outcome, Outcome::kPassed);
+  const Told t = told(variants(), problem, declaring(*found, [](auto& a) { a.partial_format = ASSAY_FP32; }));
+  EXPECT_EQ(t.verdict.outcome, Outcome::kWrong);
+  EXPECT_THAT(t.otherwise,
+              HasSubstr("partial_format were bf16 (declared: fp32), or if tanh_relative_error were "))
+      << t.verdict.reason;
+  EXPECT_THAT(t.otherwise, ::testing::Not(HasSubstr("order_declared")));
+}
+
 // What is wrong in another way stays so: of the planted faults those alone are called a declaration's that a
 // field describes, and one scale of V that is off by less than its rounding, where an order is given up for
 // it.

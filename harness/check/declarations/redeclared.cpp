@@ -43,6 +43,7 @@ class Redeclarations {
     replayed();
     formats();
     scores();
+    wide_ = true;
     units();
     // What nobody can repeat: the last way out, for it fits more than what it is.
     set("order_declared", &assay_arithmetic::order_declared, 0);
@@ -61,7 +62,7 @@ class Redeclarations {
   void add(std::string field, std::string now, std::string declared, const assay_arithmetic& a) {
     if (std::memcmp(&a, &a_, sizeof a) == 0) return;
     std::string words = fmt::format("{} were {} (declared: {})", field, now, declared);
-    list_.push_back({std::move(field), std::move(words), a, contracts_});
+    list_.push_back({std::move(field), std::move(words), a, contracts_, wide_});
   }
   void set(const char* field, double assay_arithmetic::*member, double value) {
     assay_arithmetic a = copied();
@@ -201,6 +202,7 @@ class Redeclarations {
   const Op& op_;
   const assay_arithmetic& a_;
   uint32_t contracts_;
+  bool wide_ = false;
   std::vector<Redeclaration> list_;
 };
 
@@ -230,21 +232,24 @@ std::string otherwise_declared(const JudgedWrong& f) {
            !out.unwritten().empty();
   };
   const auto few = make_expectation(f.inputs, std::min(kBudgetOfOne, f.row_key_budget));
-  std::string found;
+  std::string found, last;  // and the field that was named last
   int judged = 0;
   if (!fine(*few, f.arithmetic, contracts))
     for (const Redeclaration& other : redeclarations(f.inputs.problem, f.arithmetic, contracts)) {
+      if (!found.empty() && (other.wide || other.field == last)) continue;
       if (!few->impossible(other.arithmetic).empty() || !fine(*few, other.arithmetic, other.contracts))
         continue;
       if ((other.contracts & ~contracts & ASSAY_CONTRACT_NO_LSE) != 0 && !lse_left_out(*few)) continue;
       if (++judged > kJudgedWhole) break;
       if (!fine(f.expected, other.arithmetic, other.contracts)) continue;
-      found = fmt::format(
-          "; within its bounds if {}: so large is its error, whatever it comes from; declare that if it is "
-          "what the kernel does, or else the kernel is wrong",
-          other.words);
-      break;
+      found += (found.empty() ? "; within its bounds if " : ", or if ") + other.words;
+      last = other.field;
     }
+  if (!found.empty())
+    found +=
+        ": so large is its error, whatever it comes from; declare that if it is what the kernel does, or "
+        "else "
+        "the kernel is wrong";
   f.expected.prepare(f.arithmetic);
   return found;
 }
