@@ -39,7 +39,7 @@ struct alignas(1024) TurnedShared {
   float most[2][4][kTurnedRows];
   float2 ends[2][4][kTurnedRows];  // maximum and sum
   MlaQueue queue;
-  uint64_t full[kTurnedColumns], empty[kTurnedColumns], asked[kTurnedAsked], ended;
+  uint64_t full[kTurnedColumns], empty[kTurnedColumns], asked[kTurnedAsked], met;
 };
 static_assert(sizeof(TurnedShared) <= 232448);
 
@@ -57,6 +57,13 @@ __device__ inline uint32_t turned_asked(TurnedShared& sh, int tile) {
   return shared_address(&sh.asked[tile % kTurnedAsked]);
 }
 static_assert((kTurnedAsked + 1) * kTileColumns<true> > kTurnedColumns);
+
+// Both warpgroups meet, twice a piece: where it begins (time 0) and where it ends (1). Named barriers would
+// do, but racecheck then reports races (README.md).
+__device__ inline void turned_meet(TurnedShared& sh, uint32_t time) {
+  barrier_arrive(shared_address(&sh.met));
+  barrier_wait(shared_address(&sh.met), time);
+}
 
 // Where column c (in order of arrival: the one beyond V first) of tile n lies.
 template <bool kBytes>
@@ -150,7 +157,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     auto token_of = [&](int row) { return (w.row + row) / p.heads; };
     float scale_log2 = p.scale_log2;
     if constexpr (kBytes) scale_log2 *= mla_scale(p.k_scale, p.k_scale_host, w.request * p.k_scale_request);
-    named_sync(3, 256);                                                  // nobody reads the old Q any more
+    turned_meet(sh, 0);  // nobody reads the old Q, or what was handed over or written there, any more
     constexpr int kPiece = kBytes ? 16 : 8, kPieces = kMlaDim / kPiece;  // elements that move at a time
     for (int i = threadIdx.x; i < kTurnedRows * kPieces; i += 256) {
       const int row = i / kPieces, chunk = i % kPieces * (kPiece / 8), from = min(row, all - 1);
@@ -192,8 +199,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
           if (h == 0) {
             // Copied as threads write, next perhaps by a box; other columns are free behind a fence below.
             if (kBulk && (key < w.begin || key + kMlaKeys > w.end)) fence_async();
-            __syncwarp();
-            if (lane == 0) barrier_arrive(shared_address(&sh.empty[at.stage]));
+            barrier_arrive(shared_address(&sh.empty[at.stage]));
           }
         }
         mma_wait<0>();
@@ -273,10 +279,7 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
           const Place at(number, 1 + m / 2);
           if (m > 1) mma_wait<1>();
           byte_values(o[m], widened[m % 2], shared_address(sh.column[at.stage]), m % 2 * 4, desc_p);
-          if (m % 2 == 1) {  // read by all lanes: free
-            __syncwarp();
-            if (lane == 0) barrier_arrive(shared_address(&sh.empty[at.stage]));
-          }
+          if (m % 2 == 1) barrier_arrive(shared_address(&sh.empty[at.stage]));  // each lane has read
         }
         mma_wait<0>();
         SM90_UNROLL for (int m = 0; m < 8; ++m) pin(o[m]);
@@ -298,14 +301,12 @@ __device__ inline void turned_consume(const MlaCall& p, TurnedShared& sh, int gr
     before += w.stop - w.tile;
 
     // Maximum and sum of both warpgroups, then O of warpgroup 1 to warpgroup 0. One of them may wait here
-    // while the other passes named barriers of its own; a named barrier would do, but racecheck then reports
-    // races.
+    // while the other passes named barriers of its own.
     SM90_UNROLL for (int e = 0; e < 4; ++e) {
       SM90_UNROLL for (int i = 4; i < 32; i *= 2) sum[e] += __shfl_xor_sync(~0u, sum[e], i);
       if (g == 0) sh.ends[group][warp][e / 2 * 8 + 2 * c + e % 2] = make_float2(top[e] * scale_log2, sum[e]);
     }
-    barrier_arrive(shared_address(&sh.ended));
-    barrier_wait(shared_address(&sh.ended), taken & 1);
+    turned_meet(sh, 1);
     float v_scale = 1;
     if constexpr (kBytes) v_scale = mla_scale(p.v_scale, p.v_scale_host, w.request * p.v_scale_request);
     // What O of the warpgroups is multiplied by; the end. Each lane finds it for one row: the code is fetched
@@ -411,10 +412,10 @@ __global__ void __launch_bounds__(kTurnedThreads, 1)
     sh.queue.init(9);
     for (int i = 0; i < kTurnedColumns; ++i) {
       barrier_init(shared_address(&sh.full[i]), 32);
-      barrier_init(shared_address(&sh.empty[i]), 4);
+      barrier_init(shared_address(&sh.empty[i]), kBytes ? 128 : 4);  // codes are read by lanes
     }
     for (int i = 0; i < kTurnedAsked; ++i) barrier_init(shared_address(&sh.asked[i]), 1);
-    barrier_init(shared_address(&sh.ended), 256);
+    barrier_init(shared_address(&sh.met), 256);
     barrier_init_fence();
   }
   __syncthreads();

@@ -232,8 +232,7 @@ __device__ inline void consume(const CUtensorMap* map_o, const PrefillCall& p, t
     start_scores();
     if constexpr (I::kStagedInValues) {  // O of the tile of rows before; of the first there is none
       store_wait_read();
-      __syncwarp();
-      release(sh.stored[wg]);
+      barrier_arrive(shared_address(&sh.stored[wg]));  // each lane for itself: racecheck follows that alone
     }
     mma_wait<0>();
     first_softmax();
@@ -335,7 +334,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
     for (int i = 0; i < I::kStages; ++i) {
       barrier_init(shared_address(&sh.k_full[i]), 1);
       barrier_init(shared_address(&sh.k_empty[i]), 4 * I::kConsumers);
-      barrier_init(shared_address(&sh.v_full[i]), 1);
+      barrier_init(shared_address(&sh.v_full[i]), kValueArrivals<I>);
       barrier_init(shared_address(&sh.v_empty[i]), 4 * I::kConsumers);
     }
     if constexpr (I::kTurns)

@@ -84,23 +84,31 @@ struct Ring {
   }
 };
 
+// Arrivals that the barriers of a V expect: where O is staged in what lanes have cleared, each lane's own,
+// since racecheck does not follow what a lane wrote when another reports it (README.md).
+template <class I>
+constexpr int kValueArrivals = I::kStagedInValues ? 32 : 1;
+
 // ---- producers
 // ----------------------------------------------------------------------------------------------
 
-// A tile of K or V of kHalves x 64 elements in bulk copies; a signal on `bar` when it has arrived.
-template <class I, int kHalves>
+// A tile of K or V of kHalves x 64 elements in bulk copies; a signal on `bar`, which expects kArrivals (of
+// one lane or of each), when it has arrived.
+template <class I, int kHalves, int kArrivals = 1>
 __device__ inline void copy_tile(const CUtensorMap* map, const void* to, uint32_t bar, int head, int key) {
   if (elect()) {
     const uint32_t at = shared_address(to);
     barrier_expect(bar, kHalves * I::kHalfTile);
     SM90_UNROLL for (int i = 0; i < kHalves; ++i)
         load_box(at + i * I::kHalfTile, map, bar, 64 * i, head, key, kEvictLast);
+  } else if constexpr (kArrivals == 32) {
+    barrier_arrive(bar);
   }
 }
 
 // The same of boxes of a page, p.box keys of all columns. All that can be known is known before the buffer is
 // free: next() for the first and each further tile, top down, then copy().
-template <class I, int kHalves>
+template <class I, int kHalves, int kArrivals = 1>
 struct PageCopies {
   static constexpr int kMost = I::kKeys / 16;  // boxes of a tile
   const CUtensorMap* const map;
@@ -138,6 +146,8 @@ struct PageCopies {
         at += box * kHalves * 128, slot += box / 8;
         if (slot == turn) slot = 0;
       }
+    } else if constexpr (kArrivals == 32) {
+      barrier_arrive(bar);
     }
     __syncwarp();
   }
@@ -155,10 +165,10 @@ __device__ inline void init_producers(typename I::Shared& sh) {
     barrier_init(shared_address(&sh.q_empty[i]), kReaders<I, kPaged>);
   }
   if constexpr (I::kStagedInValues)
-    barrier_init(shared_address(&sh.stored[0]), 4), barrier_init(shared_address(&sh.stored[1]), 4);
+    barrier_init(shared_address(&sh.stored[0]), 128), barrier_init(shared_address(&sh.stored[1]), 128);
   barrier_init(shared_address(&sh.found), 1), barrier_init(shared_address(&sh.taken), 1);
   if constexpr (!I::kTurned)
-    for (int i = 0; i < I::kStages; ++i) barrier_init(shared_address(&sh.v_raw[i]), 1);
+    for (int i = 0; i < I::kStages; ++i) barrier_init(shared_address(&sh.v_raw[i]), kValueArrivals<I>);
 }
 
 // Keys of V that a row may see are all of the tile, so it needs no clearing.
@@ -247,7 +257,8 @@ __device__ inline void copy_tiles(const PrefillMaps& maps, const PrefillCall& p,
     if constexpr (!I::kTurned)
       if (!v_whole) signal = &sh.v_raw[v.stage];
     barrier_wait_asleep(shared_address(&sh.v_empty[v.stage]), v.phase ^ 1);
-    copy_tile<I, I::kValueHalves>(&maps.v, sh.v[v.stage], shared_address(signal), v_head, v_key);
+    copy_tile<I, I::kValueHalves, kValueArrivals<I>>(&maps.v, sh.v[v.stage], shared_address(signal), v_head,
+                                                     v_key);
     v.next();
     v_due = false;
   };
@@ -317,7 +328,7 @@ template <class I>
 __device__ inline void copy_value_pages(const PrefillMaps& maps, const PrefillCall& p,
                                         typename I::Shared& sh) {
   const int lane = threadIdx.x % 32;
-  PageCopies<I, I::kValueHalves> pages(&maps.v, p.v, p, lane);
+  PageCopies<I, I::kValueHalves, kValueArrivals<I>> pages(&maps.v, p.v, p, lane);
   Ring<I::kStages> v;
   ValuesBehindStored<I> stored;
   for (Items<I> items;; ++items.count) {
@@ -361,8 +372,8 @@ __device__ inline void clear_values(typename I::Shared& sh) {
                                      lane % 8 * 16) = make_uint4(0, 0, 0, 0);
       }
       fence_async();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(shared_address(&sh.v_full[ring.stage]));
+      if constexpr (kValueArrivals<I> == 1) __syncwarp();
+      if (kValueArrivals<I> == 32 || lane == 0) barrier_arrive(shared_address(&sh.v_full[ring.stage]));
     }
   }
 }
