@@ -16,8 +16,8 @@ constexpr int kMlaFewRows = 16;                   // of an item of the kernel fo
 constexpr int kMlaMergeBatch = 5;                 // parts of a row that a lane of the merge reads at a time
 
 // What the merge knows of an item beforehand, found by the launch before it (mla_plan_merges): which workers
-// have a part of it, all from `first` to `last` (the same: it is written already; no key is seen: 0, -1), and
-// whether the first one's part is its second.
+// have a part of it, all from `first` to `last` (the same: it is written already, whoever did; no key is
+// seen: 0, -1), and whether the first one's part is its second.
 struct alignas(16) MlaMergePlan {
   int32_t first, last, second, unused;
 };

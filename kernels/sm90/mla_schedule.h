@@ -2,9 +2,10 @@
 // How the kernels for MLA decode share their work. An item is a request and up to kRows of its rows (new
 // token, head); it needs the tiles of 64 keys that any of these rows sees. The tiles of all items, requests
 // outermost, are one list, cut evenly over the workers (blocks, or pairs of them), so that ragged batches
-// fill the machine; equal items stay whole where that takes 3 % longer at most. A worker's share of an item
-// is a piece; a piece that is not the whole item goes to the worker's part 0 (its first piece) or 1 (its
-// last), and mla_merge puts the parts together.
+// fill the machine; equal items stay whole where that takes 3 % longer at most, and where that divides
+// neighbours then take the items of a request at the same time. A worker's share of an item is a piece; a
+// piece that is not the whole item goes to the worker's part 0 (its first piece) or 1 (its last), and
+// mla_merge puts the parts together.
 #pragma once
 
 #include <climits>
@@ -56,13 +57,14 @@ struct MlaTotals {
 struct MlaShares {
   Cut even;
   int total, whole = 0;  // whole: tiles of a share of whole items, or 1; 0: even shares
+  int each = 0;          // whole items of a share
   __device__ MlaShares(int all, int of_whole, int workers, uint32_t magic)
       : even(all, workers, magic), total(all), whole(of_whole) {}
   __device__ MlaShares(const MlaTotals& all, int workers, uint32_t magic)
       : even(all.tiles, workers, magic), total(all.tiles) {
-    const int longest = (all.items + workers - 1) / workers * all.most;
+    const int most = (all.items + workers - 1) / workers, longest = most * all.most;
     if (all.least == all.most && longest <= even.quotient + even.quotient / 32 + 4)
-      whole = longest;
+      whole = longest, each = most;
     else if (total <= workers)
       whole = 1;  // so that no worker between two others has nothing
   }
@@ -86,6 +88,7 @@ struct MlaPieces {
   const int item_rows, worker;
   // Behind the end of the item before the next piece's, which begins at tile `first` of the list.
   int request = 0, item = -1, first = 0, tiles = 0, at = 0, end = 0, count = 0, taken = 0;
+  int beside = -1;  // the item that this worker takes of every request of its own, while others take theirs
 
   __device__ MlaPieces(const MlaCall& call, int rows, int w, int workers)
       : p(call), item_rows(rows), worker(w) {
@@ -115,6 +118,13 @@ struct MlaPieces {
     const MlaShares shares(all, workers, p.worker_magic);
     at = shares.begin(worker), end = shares.begin(worker + 1);
     if (at == end) return;
+    // Where workers have the same number of whole items, neighbours take those of a request at the same time,
+    // not one worker in turn: all but one of them find its keys in the L2.
+    if (p.items > 1 && all.items == p.requests * p.items && shares.each * workers == all.items &&
+        workers % p.items == 0) {
+      first = at, request = worker / p.items * shares.each - 1, beside = worker % p.items;
+      return;
+    }
     const int owner = __ffs(__ballot_sync(~0u, scan > at)) - 1;
     first = __shfl_sync(~0u, scan - sum, owner);
     request = owner * each;
@@ -125,7 +135,10 @@ struct MlaPieces {
     MlaItem of;
     do {
       first += tiles;
-      if (++item == p.items) item = 0, ++request;
+      if (beside >= 0)
+        item = beside, ++request;
+      else if (++item == p.items)
+        item = 0, ++request;
       of = MlaItem(p, request, item * item_rows, item_rows), tiles = of.tiles();
     } while (at >= first + tiles);
     const int stop = min(end, first + tiles);

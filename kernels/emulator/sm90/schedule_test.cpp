@@ -43,7 +43,8 @@ std::string drawn_line(std::mt19937& random, bool latent) {
                          draw(0, 7) == 0 ? 0 : draw(1, draw(0, 1) ? 1 : std::min(most_rows, 4)), keys);
   }
   // Equal requests, which stay whole where that costs little.
-  if (draw(0, 2) == 0) batch = fmt::format("{}q1s{}", size(300), size(2000));
+  const int alike = latent ? draw(1, 3) : 1;  // rows
+  if (draw(0, 2) == 0) batch = fmt::format("{}q{}s{}", size(300), alike, size(2000));
   if (!latent && draw(0, 3) == 0) batch = fmt::format("1q{}s{}", draw(1, 2), size(3000));
   if (few) batch = fmt::format("1q1s{}_{}q{}s{}", size(2000), draw(1, 2), draw(0, 1), size(2000));
   std::string line =
@@ -125,7 +126,9 @@ class Schedules : public ::testing::Test {
         continue;
       }
       const std::vector<schedule::Piece>& own = of[i];
-      EXPECT_EQ(std::pair(first, last), std::pair(own.front().worker, own.back().worker)) << what;
+      // Of a whole item it does not ask who wrote it.
+      EXPECT_EQ(last - first, own.back().worker - own.front().worker) << what;
+      EXPECT_TRUE(first == last || first == own.front().worker) << what;
       EXPECT_EQ(static_cast<int>(own.size()), last - first + 1) << what;  // it looks for no gaps
       for (const schedule::Piece& w : own)
         EXPECT_EQ(w.part, first == last ? -1 : 2 * w.worker + (second != 0 && w.worker == first)) << what;
@@ -238,6 +241,27 @@ TEST_F(Schedules, OfLatentRowsAreDeclared) {
   EXPECT_GT(single, 30);
   EXPECT_GT(cut, 80);
   EXPECT_GT(pairs, 20);
+}
+
+// Whole items of a request are taken by neighbours at the same time, so that they read the same keys then.
+TEST_F(Schedules, OfLatentRowsAreBeside) {
+  for (const int items : {2, 4}) {
+    const Problem p = make_problem(
+        parse_scenario(fmt::format("paged h=128/1 d=576/512 layout=mla page=64 batch=32q{}s500", items)));
+    auto call = call_of<assay_sm90::MlaCall>(p);
+    call.heads = 128, call.items = items;
+    std::vector<assay_sm90::MlaMergePlan> plans;
+    const auto pieces = schedule::of_mla(call, 128, 16, plans);
+    std::map<std::pair<int, int>, const schedule::Piece*> at;  // worker, how many pieces it had before
+    std::map<int, int> had;
+    for (const schedule::Piece& w : pieces) at[{w.worker, had[w.worker]++}] = &w;
+    EXPECT_EQ(pieces.size(), static_cast<size_t>(32 * items));
+    for (const auto& [place, w] : at) {
+      const auto& [worker, number] = place;
+      EXPECT_EQ(w->item, worker % items);
+      EXPECT_EQ(w->request, at.at({worker / items * items, number})->request);
+    }
+  }
 }
 
 }  // namespace
