@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kThreads<I>, 1)
       else
         copy_tiles<I>(maps, p, sh, [](const Work&, int, int) {});
     } else if (warp == 1) {
-      find_work<I, kPaged>(p, sh);
+      find_work<I, kPaged>(p, sh, [](const Work&, int) {});
     } else if (warp == 2) {
       clear_values<I, kPaged>(sh);
     } else if constexpr (kPaged) {

@@ -222,9 +222,10 @@ __device__ inline int claim_at(const Work& w) {
   return min(w.top_tile, w.bottom_tile + kLeft);
 }
 
-// Warp 1: work items, each looked for when the copies of the one before come to their end.
-template <class I, bool kPaged>
-__device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh) {
+// Warp 1: work items, each looked for when the copies of the one before come to their end. Lane 0 does
+// beside(work, slot) with each.
+template <class I, bool kPaged, class Beside>
+__device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh, const Beside& beside) {
   const int lane = threadIdx.x % 32;
   Tiles<I, kPaged, true> tiles{p, lane};
   int number = blockIdx.x;
@@ -232,6 +233,7 @@ __device__ inline void find_work(const PrefillCall& p, typename I::Shared& sh) {
     const Work work = tiles.find(number);
     if (lane == 0) {
       sh.work[items.slot()] = work;
+      if (work.valid) beside(work, items.slot());
       barrier_arrive(shared_address(&sh.found));
     }
     if (!work.valid) break;
