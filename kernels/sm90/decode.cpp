@@ -66,9 +66,10 @@ int refuse_formats(const assay_problem& p, char* why, size_t size) {
 
 int refuse_tensors(const assay_problem& p, const assay_tensors& t, char* why, size_t size) {
   const int32_t bytes = bytes_of(p);
-  if (!rows_of(t.q, 2, 2) || !rows_of(t.o, p.o_format == ASSAY_FP32 ? 4 : 2, 4))
+  if (!rows_of(t.q, 2, 8) || !rows_of(t.o, p.o_format == ASSAY_FP32 ? 4 : 2, 4))
     return refuse(why, size, "strides or start of Q or O",
-                  "packed rows at multiples of 4 bytes and of 4 elements", "element by element access");
+                  "packed rows, of Q at multiples of 16 bytes, of O of 4 elements",
+                  "element by element access");
   if (!rows_of(t.k, bytes, 16 / bytes) || !rows_of(t.v, bytes, 16 / bytes))
     return refuse(why, size, "strides or start of K or V", "packed rows at multiples of 16 bytes",
                   "element by element access");

@@ -44,7 +44,8 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
   float2* const slot_ml = reinterpret_cast<float2*>(info + kSlots);        // [kSlots][kColumns]
   int* const where = reinterpret_cast<int*>(slot_ml + kSlots * kColumns);  // byte offset of the slot
 
-  const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
+  // Of unsigned numbers: dividing a lane then is a shift.
+  const int thread = threadIdx.x, lane = threadIdx.x % 32, warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const uint32_t ring = shared_address(memory) + warp * I::kRing;
   const int own_slots = kWarps * I::kRing + warp * I::kOwnSlots * I::kSlot;
 
@@ -107,50 +108,75 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode(const __grid_constant__
       reinterpret_cast<uint2*>(memory + kWarps * (I::kRing + I::kOwnSlots * I::kSlot) + warp * I::kQueries) +
       lane;
   Products<I> products{p, lane, memory + warp * I::kRing, ring, q_shared};
+  // Q and scales of the first segment come while the page numbers do: behind the first tiles they would come
+  // last.
+  if constexpr (!I::kQueriesShared) {
+    if (count > 0) {
+      loader.ask_pages(load);
+      products.copy_queries(shared_address(memory) + own_slots, use.of.first_row, use.head,
+                            use.of.rows * p.group);
+      products.copy_scales(shared_address(memory) + own_slots + I::kColumns * 256, use.request, use.head);
+    }
+    commit_copies();
+  }
+  SM90_LOOP for (int n = 0; n < I::kStages; ++n) {
+    if (n < count) {
+      loader.tile(load, n);
+      load.next(p);
+    }
+    commit_copies();
+  }
   int stage = 0, piece = 0, piece_tiles = 0;
-  SM90_LOOP for (int n = -I::kStages; n < count; ++n) {
-    // Before the first tiles are asked for: behind them it would come last.
-    if constexpr (!I::kQueriesShared) {
-      if (n == -I::kStages ? count > 0 : n >= 0 && piece_tiles == 0 && piece > 0)
-        products.fetch_queries(use.of.first_row, use.head, use.of.rows * p.group);
-    }
-    if (n >= 0) {
-      if (piece_tiles == 0) products.begin(use.of, use.request, use.head);
-      wait_copies<I::kStages - 1>();
-      __syncwarp();
-      products.tile(use.of, (use.of.first_tile() + use.tile) * kDecodeTile, stage);
-      // Warps of a block that read the same pages stay together. Every warp has so many tiles at least.
-      if (n % kAbreast == 0 && n < cut.quotient) __syncthreads();
-      __syncwarp();
-      ++piece_tiles;
-      if (use.tile + 1 == use.tiles || n + 1 == count) {  // this warp's piece of the segment ends
-        const bool complete = piece_tiles == use.tiles;
-        const int slot = 2 * warp + (piece > 0);
-        const int at = piece == 0 && !complete ? own_slots
-                       : I::kOwnSlots == 2     ? own_slots + I::kSlot
-                                               : warp * I::kRing + stage * I::kStage;
-        float* const to = reinterpret_cast<float*>(memory + at);
-        float2* const to_ml = slot_ml + slot * kColumns;
-        products.leave(to, to_ml);
+  SM90_LOOP for (int n = 0; n < count; ++n) {
+    if (piece_tiles == 0) {
+      float2 scales;
+      if constexpr (I::kQueriesShared) {
+        scales = products.fetch_scales(use.request, use.head);
+      } else if (n == 0) {
+        wait_copies<I::kStages>();
         __syncwarp();
-        if (complete) {
-          SM90_LOOP for (int column = 0; column < products.columns; ++column) {
-            const float4 x = *reinterpret_cast<const float4*>(to + slot_at(column, 4 * lane));
-            const float2 ml = to_ml[column];
-            const int token = static_cast<int>(column * p.group_magic >> 16);
-            write_row<kHalf>(p, use.of.first_row + token, use.head * p.group + column - token * p.group, x,
-                             ml.x, ml.y, products.v_scale, lane);
-          }
-          __syncwarp();
-        } else if (lane == 0) {
-          info[slot] = make_int4(use.request, use.head | products.columns << 16, use.tiles, use.first);
-          where[slot] = at;
-        }
-        ++piece;
-        piece_tiles = 0;
+        products.take_queries(memory + own_slots, use.of.rows * p.group);
+        scales = products.take_scales(memory + own_slots + I::kColumns * 256);
+      } else {
+        products.fetch_queries(use.of.first_row, use.head, use.of.rows * p.group);
+        scales = products.fetch_scales(use.request, use.head);
       }
-      use.next(p);
+      products.begin(use.of, use.head, scales);
     }
+    wait_copies<I::kStages - 1>();
+    __syncwarp();
+    products.tile(use.of, (use.of.first_tile() + use.tile) * kDecodeTile, stage);
+    // Warps of a block that read the same pages stay together. Every warp has so many tiles at least.
+    if (n % kAbreast == 0 && n < cut.quotient) __syncthreads();
+    __syncwarp();
+    ++piece_tiles;
+    if (use.tile + 1 == use.tiles || n + 1 == count) {  // this warp's piece of the segment ends
+      const bool complete = piece_tiles == use.tiles;
+      const int slot = 2 * warp + (piece > 0);
+      const int at = piece == 0 && !complete ? own_slots
+                     : I::kOwnSlots == 2     ? own_slots + I::kSlot
+                                             : warp * I::kRing + stage * I::kStage;
+      float* const to = reinterpret_cast<float*>(memory + at);
+      float2* const to_ml = slot_ml + slot * kColumns;
+      products.leave(to, to_ml);
+      __syncwarp();
+      if (complete) {
+        SM90_LOOP for (int column = 0; column < products.columns; ++column) {
+          const float4 x = *reinterpret_cast<const float4*>(to + slot_at(column, 4 * lane));
+          const float2 ml = to_ml[column];
+          const int token = static_cast<int>(column * p.group_magic >> 16);
+          write_row<kHalf>(p, use.of.first_row + token, use.head * p.group + column - token * p.group, x,
+                           ml.x, ml.y, products.v_scale, lane);
+        }
+        __syncwarp();
+      } else if (lane == 0) {
+        info[slot] = make_int4(use.request, use.head | products.columns << 16, use.tiles, use.first);
+        where[slot] = at;
+      }
+      ++piece;
+      piece_tiles = 0;
+    }
+    use.next(p);
     if (n + I::kStages < count) {
       loader.tile(load, stage);
       load.next(p);

@@ -4,11 +4,11 @@
 // blocks has a KV head of a request, and of its tiles every warp takes every so-manieth, so which page
 // numbers a warp needs does not depend on the length of the request: the length, the first page numbers and Q
 // (of several requests: once it is known where their rows begin) are asked for at once, the first tiles as
-// soon as length and pages have come. Q is copied to shared memory, by all warps together: a register that
-// waits for memory is waited for with the others, and the first tiles would wait for Q. What its warps have
-// of the head a block adds up in its own shared memory and sends to the blocks of the cluster, each of which
-// finishes some of the elements. No memory outside the blocks is used, nothing is kept between launches,
-// nobody polls.
+// soon as length and pages have come. Q and scales are copied to shared memory, Q by all warps together: a
+// register that waits for memory is waited for with the others, and the first tiles would wait for Q; what is
+// asked for behind the tiles comes behind them. What its warps have of the head a block adds up in its own
+// shared memory and sends to the blocks of the cluster, each of which finishes some of the elements. No
+// memory outside the blocks is used, nothing is kept between launches, nobody polls.
 //
 // Barriers: that of the cluster, arrived at when a block starts and waited for before it sends (all blocks
 // run by then, their mbarrier is initialised); __syncthreads when Q has come, and between the slots of the
@@ -25,20 +25,21 @@ namespace {
 
 // An instance: bf16, K and V of that or e4m3, in rows. A warp's slot lies in its ring, so there is room for
 // more warps than where a warp may have parts of two segments.
-// Shared memory: rings, then what is sent, sums and maxima, Q. A quarter of a column (32 elements) is a unit;
-// unit u is finished by block u modulo the cluster, which has a place for each of its units and each block of
-// the cluster.
+// Shared memory: rings, then what is sent, sums and maxima, Q, scales. A quarter of a column (32 elements) is
+// a unit; unit u is finished by block u modulo the cluster, which has a place for each of its units and each
+// block of the cluster.
 template <DecodeCodes kCodes>
 struct OneInstance : DecodeInstance<false, kCodes, false, 1> {
   using Base = DecodeInstance<false, kCodes, false, 1>;
   static constexpr int kWarps = decode_one_warps(kCodes), kStages = 3, kThreads = 32 * kWarps;
   static constexpr int kRing = kStages * Base::kStage;
+  static constexpr bool kVotes = false;                            // so few tiles that it mostly rises
   static constexpr int kPlaces = 32 + kMostCluster, kPlace = 128;  // bytes
   static constexpr int kSent = kWarps * kRing, kSentMl = kSent + kPlaces * kPlace;
   static constexpr int kSlotMl = kSentMl + kPlaces * 8;
   static constexpr int kQueryWords = 16;  // of a lane
   static constexpr int kQuery = kSlotMl + kWarps * Base::kColumns * 8;
-  static constexpr int kArrived = kQuery + kQueryWords * 128;
+  static constexpr int kScalesAt = kQuery + kQueryWords * 128, kArrived = kScalesAt + 8;
   static constexpr int kShared = kArrived + 8;
   static_assert(!Base::kKeyScales && Base::kSlot <= kRing && kShared <= 232448);
 };
@@ -83,7 +84,7 @@ template <class I, bool kSeveral>
 __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_constant__ DecodeCall p) {
   constexpr int kWarps = I::kWarps, kColumns = I::kColumns;
   unsigned char* const memory = dynamic_memory();
-  const int thread = threadIdx.x, lane = thread % 32, warp = __shfl_sync(~0u, thread / 32, 0);
+  const int thread = threadIdx.x, lane = threadIdx.x % 32, warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   const int cluster = p.cluster, head = by_cluster(p, static_cast<int>(blockIdx.x));
   const int rank = static_cast<int>(blockIdx.x) - head * cluster,
             request = kSeveral ? static_cast<int>(blockIdx.y) : 0;
@@ -129,6 +130,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
       copy4(shared_address(memory) + I::kQuery + i * 128 + lane * 4, from + products.query_word(i));
     }
   }
+  if (warp == 0) products.copy_scales(shared_address(memory) + I::kScalesAt, request, head);
   commit_copies();
 
   constexpr int kChunks = I::kRow / 16, kRows = 32 / kChunks;  // 16-byte chunks of a key; keys of one copy
@@ -173,10 +175,11 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   if (guess && count > kGuessed && lane >= kGuessed) pages = page_number(own + lane * workers, lane < count);
   wait_copies<I::kStages>();
   __syncthreads();
+  const float2 scales = products.take_scales(memory + I::kScalesAt);
   if (count > 0) {
     SM90_UNROLL for (int i = 0; i < I::kQueryWords; ++i) products.q[0][i] =
         *reinterpret_cast<const uint32_t*>(memory + I::kQuery + i * 128 + lane * 4);
-    products.begin(of, request, head);
+    products.begin(of, head, scales);
   }
   int stage = 0;
   SM90_LOOP for (int n = 0; n < count; ++n) {
@@ -195,6 +198,7 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
 
   // ---- the warps of a block. Warps, and blocks, without a tile come behind those that have some.
   float2* const slot_ml = reinterpret_cast<float2*>(memory + I::kSlotMl);
+  cluster_wait();
   if (count > 0)
     products.leave(reinterpret_cast<float*>(memory + warp * I::kRing), slot_ml + warp * kColumns);
   const int columns = of.rows * p.group, blocks = min(cluster, tiles);
@@ -202,7 +206,6 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
   const int units = by_cluster(p, 4 * columns - rank + cluster - 1);  // that this block finishes
   if (thread == 0) barrier_expect(arrived, units * blocks * (I::kPlace + 8));
   __syncthreads();
-  cluster_wait();
   if (slots > 0) {
     // Half a column each, or a quarter: one for each warp where there are four columns.
     constexpr int kLanes = 128 / kWarps, kShares = kDecodeDim / 4 / kLanes;
@@ -244,12 +247,10 @@ __global__ void __launch_bounds__(I::kThreads, 1) decode_one(const __grid_consta
                                                     lane % 8 * 16);
           },
           m, l, x);
-    const float v_scale =
-        scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
     const int token = static_cast<int>(column * p.group_magic >> 16);
     if (lane < 8)
       write_row<I::kHalf>(p, of.first_row + token, head * p.group + column - token * p.group, x, m, l,
-                          v_scale, unit % 4 * 8 + lane);
+                          scales.y, unit % 4 * 8 + lane);
   }
 }
 

@@ -116,14 +116,17 @@ struct Products {
     else
       return make_uint2(q[block][2 * product], q[block][2 * product + 1]);
   }
-  // The row of Q that the lane has of a block, where `many` columns are rows from first_row on; which of its
-  // words the i-th of the operand is: of codes the order of the contraction is free, so the one in which they
-  // are widened.
-  __device__ const uint32_t* query_row(int block, int first_row, int head, int many) const {
-    const int column = 8 * block + g, safe = column < many ? column : 0;
-    const int token = static_cast<int>(safe * p.group_magic >> 16);
+  // The row of Q of a column, where columns are rows from first_row on; the column that the lane has of a
+  // block, of `many`; which of its row's words the i-th of the operand is: of codes the order of the
+  // contraction is free, so the one in which they are widened.
+  __device__ const uint32_t* query_row_of(int column, int first_row, int head) const {
+    const int token = static_cast<int>(column * p.group_magic >> 16);
     return reinterpret_cast<const uint32_t*>(p.q + (first_row + token) * p.q_row +
-                                             (head * p.group + safe - token * p.group) * p.q_head);
+                                             (head * p.group + column - token * p.group) * p.q_head);
+  }
+  __device__ int own_column(int block, int many) const { return 8 * block + g < many ? 8 * block + g : 0; }
+  __device__ const uint32_t* query_row(int block, int first_row, int head, int many) const {
+    return query_row_of(own_column(block, many), first_row, head);
   }
   __device__ int query_word(int i) const {
     return I::kBytes ? 8 * (i / 2) + 2 * c + i % 2 : 8 * (i / 2) + c + 4 * (i % 2);
@@ -139,6 +142,24 @@ struct Products {
         else
           q[b][2 * i] = x.x, q[b][2 * i + 1] = x.y;
       }
+    }
+  }
+  // The same by way of shared memory, which no register waits for: rows of 256 bytes, their 16-byte chunks
+  // exchanged by row.
+  __device__ void copy_queries(uint32_t to, int first_row, int head, int many) const {
+    const int chunk = lane % 16;
+    SM90_LOOP for (int column = lane / 16; column < many; column += 2) {
+      const uint32_t* const from = query_row_of(column, first_row, head) + 4 * chunk;
+      copy16(to + column * 256 + ((chunk ^ column % 8) << 4), from);
+    }
+  }
+  __device__ void take_queries(const unsigned char* from, int many) {
+    SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
+      // query_word() in parts: what depends on i alone changes bits of the offset.
+      const int column = own_column(b, many);
+      const int first = column * 256 + (column % 8 << 4 ^ (I::kBytes ? c * 8 : c * 4));
+      SM90_UNROLL for (int i = 0; i < 16; ++i) q[b][i] =
+          *reinterpret_cast<const uint32_t*>(from + (first ^ i / 2 << 5 ^ i % 2 << (I::kBytes ? 2 : 4)));
     }
   }
   // ... and as the products take it, `scale` with the powers of two.
@@ -204,8 +225,26 @@ struct Products {
       to_log2[h] = scale * __uint_as_float(static_cast<uint32_t>(its + 15) << 23);
     }
   }
-  // A new segment, whose Q has been fetched (where it lies in shared memory: is fetched here).
-  __device__ void begin(const Request& of, int request, int head) {
+  // Scales of K and V of a segment: from memory; or by way of shared memory, as Q.
+  __device__ float2 fetch_scales(int request, int head) const {
+    return make_float2(
+        scale_of(p.k_scale, p.k_scale_host, request * p.k_scale_request, head * p.k_scale_head),
+        scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head));
+  }
+  __device__ void copy_scales(uint32_t to, int request, int head) const {
+    if (lane == 0 && p.k_scale != nullptr)
+      copy4(to, p.k_scale + request * p.k_scale_request + head * p.k_scale_head);
+    if (lane == 0 && p.v_scale != nullptr)
+      copy4(to + 4, p.v_scale + request * p.v_scale_request + head * p.v_scale_head);
+  }
+  __device__ float2 take_scales(const unsigned char* from) const {
+    const float* const scales = reinterpret_cast<const float*>(from);
+    return make_float2(p.k_scale == nullptr ? p.k_scale_host : scales[0],
+                       p.v_scale == nullptr ? p.v_scale_host : scales[1]);
+  }
+  // A new segment, whose Q has been fetched (where it lies in shared memory: is fetched here), and its
+  // scales.
+  __device__ void begin(const Request& of, int head, float2 scales) {
     columns = of.rows * p.group;
     // Keys that every row sees need no mask.
     inner_begin = 0, inner_end = p.causal ? max(0, of.keys - of.rows + 1) : of.keys;
@@ -213,11 +252,9 @@ struct Products {
       inner_begin = visible(p, of.rows, of.keys, of.rows - 1).begin;
       inner_end = visible(p, of.rows, of.keys, 0).end;
     }
-    const float k_scale =
-        scale_of(p.k_scale, p.k_scale_host, request * p.k_scale_request, head * p.k_scale_head);
-    v_scale = scale_of(p.v_scale, p.v_scale_host, request * p.v_scale_request, head * p.v_scale_head);
+    v_scale = scales.y;
     if constexpr (I::kQueriesShared) fetch_queries(of.first_row, head, columns);
-    prepare_queries(columns, p.scale * k_scale * kLog2e);
+    prepare_queries(columns, p.scale * scales.x * kLog2e);
     SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
       SM90_UNROLL for (int i = 0; i < 8; ++i) o[b][i][0] = o[b][i][1] = o[b][i][2] = o[b][i][3] = 0;
       top[b][0] = top[b][1] = -INFINITY;
@@ -249,6 +286,12 @@ struct Products {
           mma<kHalfQ>(s[b][i % kChains], a[0], a[1], a[2], a[3], x.x, x.y);
         }
       }
+    }
+  }
+
+  __device__ void rescale(int b, const float (&down)[2]) {
+    SM90_UNROLL for (int i = 0; i < 8; ++i) {
+      o[b][i][0] *= down[0], o[b][i][1] *= down[1], o[b][i][2] *= down[0], o[b][i][3] *= down[1];
     }
   }
 
@@ -309,20 +352,27 @@ struct Products {
     // Online softmax: a lane has keys g, g + 8 and columns 2c, 2c + 1 of every block.
     uint32_t weights[kBlocks][2];
     SM90_UNROLL for (int b = 0; b < kBlocks; ++b) {
-      float down[2];
+      float down[2] = {1, 1}, most[2];
       float(&x)[4] = s[b][0];
+      SM90_UNROLL for (int h = 0; h < 2; ++h) most[h] = fmaxf(top[b][h], fmaxf(x[h], x[h + 2]) * scale[h]);
+      // In long runs of tiles mostly no score is above its row's maximum: nothing is compared across lanes
+      // then, or rescaled.
+      if (!I::kVotes || __any_sync(~0u, most[0] > top[b][0] || most[1] > top[b][1])) {
+        SM90_UNROLL for (int h = 0; h < 2; ++h) {
+          float m = most[h];
+          m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
+          m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
+          m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
+          down[h] = exp2_fast(top[b][h] - (m == -INFINITY ? 0.f : m));
+          top[b][h] = m;
+        }
+        if (I::kVotes) rescale(b, down);
+      }
       SM90_UNROLL for (int h = 0; h < 2; ++h) {
-        float m = fmaxf(x[h], x[h + 2]);
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 4));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 8));
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, 16));
-        m = fmaxf(top[b][h], m * scale[h]);
-        const float from = m == -INFINITY ? 0.f : m;  // nothing seen yet
-        down[h] = exp2_fast(top[b][h] - from);
-        top[b][h] = m;
+        const float from = top[b][h] == -INFINITY ? 0.f : top[b][h];  // nothing seen yet
         x[h] = exp2_fast(fmaf(x[h], scale[h], -from));
         x[h + 2] = exp2_fast(fmaf(x[h + 2], scale[h], -from));
-        row_sum[b][h] = row_sum[b][h] * down[h] + x[h] + x[h + 2];
+        row_sum[b][h] = fmaf(row_sum[b][h], down[h], x[h]) + x[h + 2];
       }
       if constexpr (I::kKeyScales) {
         if (p.v_keys.data != nullptr) {
@@ -333,9 +383,7 @@ struct Products {
       }
       weights[b][0] = transpose(pack<kHalfP>(x[0], x[1])),
       weights[b][1] = transpose(pack<kHalfP>(x[2], x[3]));
-      SM90_UNROLL for (int i = 0; i < 8; ++i) {
-        o[b][i][0] *= down[0], o[b][i][1] *= down[1], o[b][i][2] *= down[0], o[b][i][3] *= down[1];
-      }
+      if (!I::kVotes) rescale(b, down);  // here it waits for nothing
     }
     // O^T += V^T P^T
     SM90_UNROLL for (int i = 0; i < 8; ++i) {

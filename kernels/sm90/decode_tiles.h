@@ -45,6 +45,7 @@ struct DecodeInstance {
                                  : kWarps == 16            ? 2
                                                            : 3;
   static constexpr bool kQueriesShared = kBlocks == 4;
+  static constexpr bool kVotes = true;  // whether a maximum rises, before it is looked for across lanes
   static constexpr int kThreads = 32 * kWarps, kBatch = decode_batch(kWarps);
   static constexpr int kRow = kDecodeDim * (kBytes ? 1 : 2);  // bytes of a key
   static constexpr int kTile = kDecodeTile * kRow;
@@ -124,6 +125,10 @@ struct Loader {
   const uint32_t ring;
   int pages = 0, ahead = 0, request = -1, base = 0;  // 32 page numbers in the lanes, the next on their way
 
+  __device__ int page_of(int tile) const {
+    return p.page_shift >= 0 ? tile * kDecodeTile >> p.page_shift
+                             : static_cast<int>(__umulhi(tile, p.page_magic));
+  }
   __device__ void page_numbers(const Cursor& at, int page) {
     const int from = page & ~31;
     if (at.request == request && from == base) return;
@@ -132,11 +137,15 @@ struct Loader {
                                               : at.request * p.table_row;
     const int32_t* const row =
         p.table + start * (p.indptr != nullptr ? p.table_stride : 1) + (from + lane) * p.table_stride;
-    const int end = (at.of.end + p.page - 1) / p.page;
+    const int last = at.of.end - 1,
+              end = (p.page_shift >= 0 ? last >> p.page_shift : page_of(last / kDecodeTile)) + 1;
     pages = forward ? ahead : from + lane < end ? __ldg(row) : 0;
     ahead = from + 32 + lane < end ? __ldg(row + 32 * p.table_stride) : 0;
     request = at.request, base = from;
   }
+
+  // Asks for the page numbers of a tile that is to be fetched.
+  __device__ void ask_pages(const Cursor& at) { page_numbers(at, page_of(at.of.first_tile() + at.tile)); }
 
   // Scales of the tile's keys: a lane below 16 one of K, the others one of V.
   __device__ void scales(const Cursor& at, int tile, int page, int slot, int stage) {
@@ -178,12 +187,7 @@ struct Loader {
     const int tile = at.of.first_tile() + at.tile, row = lane / kChunks, chunk = lane % kChunks;
     const int64_t k_at = at.head * p.k_head + chunk * 16, v_at = at.head * p.v_head + chunk * 16;
     const uint32_t to = ring + stage * I::kStage + chunk / 8 * 2048 + row * 128;
-    int page, slot;  // of the tile's first key
-    if (p.page_shift >= 0) {
-      page = tile * kDecodeTile >> p.page_shift, slot = tile * kDecodeTile & (p.page - 1);
-    } else {
-      page = static_cast<int>(__umulhi(tile, p.page_magic)), slot = tile * kDecodeTile - page * p.page;
-    }
+    const int page = page_of(tile), slot = tile * kDecodeTile - page * p.page;  // of the tile's first key
     page_numbers(at, page);
     if constexpr (I::kKeyScales) scales(at, tile, page, slot, stage);
     if constexpr (I::kPacked) {
