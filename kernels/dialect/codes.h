@@ -63,12 +63,20 @@ GPU_INLINE uint16_t e4m3_codes(float low, float high) {
 #endif
 }
 
-// Of each half of two words of bf16 (or fp16) the larger magnitude, with some sign; NaN gives way.
+// Of each half of two words of bf16 (or fp16) the larger magnitude, with some sign; NaN gives way, or wins.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 860
 #  define GPU_LARGER_PAIRS
-template <bool kBf16>
+template <bool kBf16, bool kNan = false>
 GPU_INLINE uint32_t larger(uint32_t a, uint32_t b) {
   uint32_t most;
+  if constexpr (kNan && kBf16) {
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+  }
+  if constexpr (kNan) {
+    asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
+    return most;
+  }
   if constexpr (kBf16)
     asm("max.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(most) : "r"(a), "r"(b));
   else

@@ -160,8 +160,9 @@ __device__ inline T atomic_compare_exchange(T* at, T expected, T value) {
   return atomicCAS(at, expected, value);
 }
 
-// 16 bytes that no thread writes, from an address that is a multiple of 16.
+// 16 or 8 bytes that no thread writes, from an address that is a multiple of as many.
 __device__ inline uint4 load_16(const void* from) { return __ldg(static_cast<const uint4*>(from)); }
+__device__ inline uint2 load_8(const void* from) { return __ldg(static_cast<const uint2*>(from)); }
 
 // The memory asked for at the launch, aligned to 16 bytes.
 template <class T>

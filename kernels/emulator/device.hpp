@@ -193,6 +193,7 @@ inline uint4 load_16(const void* from, emulator::Where where = emulator::Where::
   emulator::load_16(from, &value, where);
   return value;
 }
+inline uint2 load_8(const void* from) { return *static_cast<const uint2*>(from); }
 
 using emulator::nanoseconds;
 

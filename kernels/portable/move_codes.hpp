@@ -153,30 +153,7 @@ GPU_INLINE void largest_of_rows(const uint4 (&word)[kDeep], int lanes, float (&l
 #endif
 }
 
-// Whether no value of the thread is too large for quick_quotient().
-template <int32_t kFrom>
-GPU_INLINE bool all_small(const uint4 (&word)[kDeep]) {
-  if constexpr (kFrom == ASSAY_FP16) return true;
-  float largest = 0.0f;
-#if defined(GPU_LARGER_PAIRS)
-  static_assert(kDeep == 4);
-  float low, high;
-  magnitudes<kFrom>(larger<kFrom>(larger<kFrom>(larger<kFrom>(word[0]), larger<kFrom>(word[1])),
-                                  larger<kFrom>(larger<kFrom>(word[2]), larger<kFrom>(word[3]))),
-                    low, high);
-  largest = fmaxf(low, high);
-#else
-#  pragma unroll
-  for (int i = 0; i < kDeep; ++i) {
-    float value[kChunk];
-    decode_16(word[i], kFrom, value);
-    largest = fmaxf(largest, largest_of(value));
-  }
-#endif
-  return largest <= assay_kernels::kQuickDivision;
-}
-
-// Kept out of the loops: scales and values of magnitudes that hardly occur. A scale of zero divides nothing.
+// Kept out of the loops: scales of magnitudes that hardly occur. One of zero divides nothing.
 static __device__ GPU_OUT_OF_LINE float divide_one(float value, float scale) { return value / scale; }
 template <int32_t kFrom, int32_t kTo>
 static __device__ GPU_OUT_OF_LINE uint2 divided_codes(uint4 word, float scale) {
@@ -189,12 +166,28 @@ static __device__ GPU_OUT_OF_LINE uint2 divided_codes(uint4 word, float scale) {
   return encode_8<kTo>(value);
 }
 
+// A scale that is given.
+struct Scale {
+  float value;
+  assay_kernels::Divisor divisor;
+  bool quick;
+};
+GPU_INLINE Scale make_scale(float value) {
+  return {value, assay_kernels::make_divisor(value, 1.0f / value), assay_kernels::is_quick(value)};
+}
+// Of a row whose largest magnitude is quick; one of zeros has a scale of zero.
+GPU_INLINE assay_kernels::Divisor divisor_of_row(float scale) {
+  const float by = scale == 0.0f ? 1.0f : scale;
+  return assay_kernels::make_divisor(by, gpu::reciprocal(by));
+}
+
 // put(i, codes) for each of kDeep chunks, of rows that lie in `lanes` neighbouring threads, with the scales
-// of the rows where those are found here. `by`: that of the head, or those of the eight dimensions.
+// of the rows where those are found here. `by`: that of the head, or those of the eight dimensions, with
+// make_divisor() of them where that is quick.
 template <By kBy, int32_t kFrom, int32_t kTo, class Found, class Put>
 GPU_INLINE void make_codes(const uint4 (&word)[kDeep], int lanes,
-                           const assay_kernels::Divisor (&by)[kBy == By::kChannel ? kChunk : 1],
-                           const Found& found, const Put& put) {
+                           const Scale (&by)[kBy == By::kChannel ? kChunk : 1], const Found& found,
+                           const Put& put) {
   float scale[kDeep];
   constexpr float kCode = kTo == ASSAY_INT8 ? 127.0f : 448.0f;
   bool quick = true;
@@ -214,23 +207,19 @@ GPU_INLINE void make_codes(const uint4 (&word)[kDeep], int lanes,
     found(scale);
   } else {
 #pragma unroll
-    for (const assay_kernels::Divisor& d : by) quick &= d.quick;
-    quick = quick && all_small<kFrom>(word);
+    for (const Scale& s : by) quick &= s.quick;
   }
   if (quick) {
 #pragma unroll
     for (int i = 0; i < kDeep; ++i) {
       assay_kernels::Divisor row{};
-      if constexpr (kBy == By::kRow) {
-        row.scale = scale[i] == 0.0f ? 1.0f : scale[i];  // a row of zeros
-        row.inverse = gpu::reciprocal(row.scale);
-      }
+      if constexpr (kBy == By::kRow) row = divisor_of_row(scale[i]);
       float value[kChunk];
       decode_16(word[i], kFrom, value);
 #pragma unroll
       for (int e = 0; e < kChunk; ++e)
-        value[e] =
-            assay_kernels::quick_quotient(value[e], kBy == By::kRow ? row : by[kBy == By::kChannel ? e : 0]);
+        value[e] = assay_kernels::quick_quotient(
+            value[e], kBy == By::kRow ? row : by[kBy == By::kChannel ? e : 0].divisor);
       put(i, encode_8<kTo, kBy == By::kRow>(value));
     }
   } else {
@@ -240,10 +229,10 @@ GPU_INLINE void make_codes(const uint4 (&word)[kDeep], int lanes,
         float value[kChunk];
         decode_16(word[i], kFrom, value);
 #pragma unroll
-        for (int e = 0; e < kChunk; ++e) value[e] = divide_one(value[e], by[e].scale);
+        for (int e = 0; e < kChunk; ++e) value[e] = divide_one(value[e], by[e].value);
         put(i, encode_8<kTo>(value));
       } else {
-        put(i, divided_codes<kFrom, kTo>(word[i], kBy == By::kRow ? scale[i] : by[0].scale));
+        put(i, divided_codes<kFrom, kTo>(word[i], kBy == By::kRow ? scale[i] : by[0].value));
       }
     }
   }

@@ -100,20 +100,20 @@ __global__ GPU_BOUNDS(kThreads,
   load(at.first, word);
   // Scales are asked for before the wait for slots.
   constexpr int kScales = kBy == By::kChannel ? kChunk : 1;
-  assay_kernels::Divisor by[kScales] = {};
+  Scale by[kScales] = {};
   if constexpr (kBy != By::kRow) {
 #pragma unroll
     for (int e = 0; e < kScales; ++e) {
-      by[e].scale = 1.0f;
+      by[e].value = 1.0f;
       if (at.here)
-        by[e].scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
+        by[e].value = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
                                           : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
     }
   }
   find_targets(a, plane, at, target, kBy == By::kRow ? scale_at : nullptr);
   if constexpr (kBy != By::kRow) {
 #pragma unroll
-    for (int e = 0; e < kScales; ++e) by[e] = assay_kernels::make_divisor(by[e].scale);
+    for (int e = 0; e < kScales; ++e) by[e] = make_scale(by[e].value);
   }
   float* scale_to = plane.dynamic + at.head * plane.scale.stride[1];
   unsigned char* to = plane.to.written;
@@ -203,7 +203,7 @@ __global__ GPU_BOUNDS(kThreads, kRowBlocks - kBlocksLess) void store_rows(GPU_PA
         scale_to[block * plane.scale.stride[0] + in_block * plane.scale.stride[2] +
                  panel * (kDeep * heads) * scale_head] = (own & 1) != 0 ? odd : even;
     };
-    const assay_kernels::Divisor none[1] = {};
+    const Scale none[1] = {};
     make_codes<By::kRow, kFrom, kTo>(word, chunks, none, found, [&](int i, uint2 codes) {
       if (slot >= 0) *reinterpret_cast<uint2*>(out + i * to_step) = codes;
     });

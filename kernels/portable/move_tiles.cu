@@ -157,7 +157,7 @@ __global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
   }
   find_targets(a, plane, at, target, scale_at);
 
-  assay_kernels::Divisor by[kBy == By::kChannel ? kChunk : 1] = {};
+  Scale by[kBy == By::kChannel ? kChunk : 1] = {};
   if constexpr (kBy == By::kChannel || kBy == By::kHead) {
 #pragma unroll
     for (int e = 0; e < (kBy == By::kChannel ? kChunk : 1); ++e) {
@@ -165,7 +165,7 @@ __global__ GPU_BOUNDS(kThreads, (kBy == By::kChannel ? 4
       if (here)
         scale = kBy == By::kChannel ? assay_kernels::channel_scale(plane.scale, at.head, at.dim + e)
                                     : assay_kernels::kv_scale(plane.scale, 0, {0, 0}, at.head);
-      by[e] = assay_kernels::make_divisor(scale);
+      by[e] = make_scale(scale);
     }
   }
   const int64_t offset = here ? offset_of(plane.to.view, at.dim) : 0;
